@@ -1,0 +1,220 @@
+"""The shape of the transformer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parlay.compiler.spec.schema import (
+    REAL_0,
+    SHARE,
+    WHOLE,
+    Case,
+    Choice,
+    Derived,
+    ListOf,
+    Quantity,
+    Setting,
+    block,
+    choice,
+    count,
+    either,
+    option,
+    real,
+    share,
+    switch,
+    variant,
+)
+from parlay.compiler.spec.schema import Switch as SwitchType
+from parlay.dsl.units import Dimension
+
+ACTIVATIONS = ("swiglu", "geglu", "gelu", "relu", "relu2", "silu")
+GATED = ("swiglu", "geglu")
+BIASED = ("qkv", "out", "mlp", "router", "head")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mla:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank query and key/value."""
+
+    q_rank: int | None = count(
+        "q_rank",
+        "Rank of the query's down-projection; absent where the query is not compressed.",
+        None,
+    )
+    kv_rank: int = count("kv_rank", "Rank of the latent that keys and values are made from.")
+    nope_dim: int = count("nope_dim", "Width of a head's key part without position.")
+    rope_dim: int = count("rope_dim", "Width of a head's key part that is rotated.")
+    v_dim: int = count("v_dim", "Width of a head's value.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Mixture of experts: what stands in place of the MLP."""
+
+    count: int = count("count", "Routed experts of a layer.")
+    top_k: int = count("top_k", "Experts that each token visits.")
+    ffn: int = count("ffn", "Inner width of one routed expert.")
+    shared: int = count("shared", "Experts that every token visits.", 0, minimum=0)
+    shared_ffn: int = count(
+        "shared_ffn",
+        "Inner width of each shared expert.",
+        Derived("experts.ffn", ("model.experts.ffn",), lambda ffn: ffn),
+    )
+    shared_gate: bool = switch(
+        "shared_gate", "A learned gate on the shared experts' output.", False
+    )
+    dense_layers: int = count(
+        "dense_layers", "How many of the first layers keep a plain MLP.", 0, minimum=0
+    )
+    every: int = count(
+        "every", "One layer in so many has experts, counted after the dense ones.", 1
+    )
+    router: str = choice("router", ("softmax", "sigmoid"), "How router scores are made.", "softmax")
+    router_bias: bool = switch(
+        "router_bias", "A correction bias per expert that only the choice of experts reads.", False
+    )
+    groups: int = count("groups", "Groups the experts are chosen in.", 1)
+    top_groups: int = count(
+        "top_groups",
+        "Groups that a token may visit.",
+        Derived("experts.groups", ("model.experts.groups",), lambda groups: groups),
+    )
+    aux_loss: float = real("aux_loss", "Weight of the load-balancing loss.", 0.0)
+    capacity: float | None = real("capacity", "Capacity factor; absent is dropless.", None, above=0)
+    imbalance: float = real(
+        "imbalance", "Busiest rank's tokens over the mean, for memory and time.", 1.0, minimum=1
+    )
+    node_limit: int | None = count("node_limit", "Nodes that a token's experts may lie on.", None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The shape of the transformer."""
+
+    params: int | None = count(
+        "params", "Parameters in all, in place of a shape: enough for the state ledger alone.", None
+    )
+    layers: int = count("layers", "Decoder layers.")
+    hidden: int = count("hidden", "Width of the residual stream.")
+    heads: int = count("heads", "Query heads.")
+    kv_heads: int = count(
+        "kv_heads",
+        "Key/value heads; fewer than `heads` is grouped-query attention.",
+        Derived("model.heads", ("model.heads",), lambda heads: heads),
+    )
+    head_dim: int = count(
+        "head_dim",
+        "Width of one head.",
+        Derived(
+            "model.hidden / model.heads",
+            ("model.hidden", "model.heads"),
+            lambda hidden, heads: hidden // heads if hidden % heads == 0 else None,
+        ),
+    )
+    ffn: int = count("ffn", "Inner width of the MLP.")
+    vocab: int = count("vocab", "Rows of the embedding, before padding.")
+    context: int | None = count("context", "Longest sequence that positions are made for.", None)
+    activation: str = choice("activation", ACTIVATIONS, "Activation of the MLP.", "swiglu")
+    norm: str = choice("norm", ("rmsnorm", "layernorm"), "Kind of the norms.", "rmsnorm")
+    norm_placement: str = choice(
+        "norm_placement",
+        ("before", "after", "both"),
+        "Where a sublayer's norm stands: on its input, on its output, or both.",
+        "before",
+    )
+    norm_bias: bool = switch(
+        "norm_bias",
+        "A bias in the norms.",
+        Derived("on for layernorm", ("model.norm",), lambda norm: norm == "layernorm"),
+    )
+    norm_eps: float = real("norm_eps", "Epsilon inside the norms.", 1e-5, above=0)
+    embedding_norm: bool = switch("embedding_norm", "A norm right after the embedding.", False)
+    final_norm: bool = switch("final_norm", "A norm before the head.", True)
+    position: str = choice(
+        "position", ("rope", "learned", "alibi", "none"), "How positions enter.", "rope"
+    )
+    rope: Setting | None = variant(
+        "rope",
+        (
+            Case(
+                "rope",
+                (
+                    option(
+                        "theta",
+                        Quantity(Dimension.COUNT, above=0),
+                        "Base of the wave lengths.",
+                        10000.0,
+                    ),
+                    option("partial", SHARE, "Share of a head's width that is rotated.", 1.0),
+                    option(
+                        "scaling",
+                        Quantity(Dimension.COUNT, above=0),
+                        "Factor that stretches positions.",
+                        1.0,
+                    ),
+                ),
+            ),
+        ),
+        "Rotary positions: `rope(theta = 500000)`.",
+        Setting("rope", {"theta": 10000.0, "partial": 1.0, "scaling": 1.0}),
+    )
+    tied_embeddings: bool = switch(
+        "tied_embeddings", "The head uses the embedding's weight.", False
+    )
+    bias: tuple[str, ...] = either(
+        "bias",
+        (
+            Choice(("none", "qkv", "all")),
+            SwitchType(),
+            ListOf(Choice(BIASED)),
+        ),
+        "Biases of the projections: `none`, `qkv`, `all` (qkv, out and mlp), or a list.",
+        (),
+    )
+    dropout: float = share("dropout", "Dropout rate in training.", 0.0)
+    qk_norm: str = choice(
+        "qk_norm",
+        ("none", "per_head", "full"),
+        "Norm of queries and keys: one weight a head's width, or over the whole projection.",
+        "none",
+    )
+    window: Setting | None = variant(
+        "window",
+        (
+            Case(
+                "window",
+                (
+                    option("size", WHOLE, "Tokens that a windowed layer sees."),
+                    option("every", WHOLE, "One layer in so many sees everything; 1 is none.", 1),
+                ),
+            ),
+        ),
+        "Sliding-window attention: `window(size = 4096, every = 2)`.",
+        None,
+    )
+    softcap: Setting | None = variant(
+        "softcap",
+        (
+            Case(
+                "softcap",
+                (
+                    option("attention", REAL_0, "Cap of attention scores; 0 is none.", 0.0),
+                    option("logits", REAL_0, "Cap of the head's logits; 0 is none.", 0.0),
+                ),
+            ),
+        ),
+        "Soft caps: `softcap(attention = 50, logits = 30)`.",
+        None,
+    )
+    parallel_blocks: bool = switch(
+        "parallel_blocks", "Attention and MLP read the same input, side by side.", False
+    )
+    shared_norm: bool = switch(
+        "shared_norm", "With `parallel_blocks`: one norm serves attention and MLP.", False
+    )
+    mtp_layers: int = count(
+        "mtp_layers", "Layers that predict further tokens (DeepSeek-V3).", 0, minimum=0
+    )
+    init_std: float = real("init_std", "Standard deviation of the initial weights.", 0.02, above=0)
+    mla: Mla | None = block("mla", Mla, "Multi-head latent attention.")
+    experts: Experts | None = block("experts", Experts, "Mixture of experts.")
