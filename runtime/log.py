@@ -1,0 +1,93 @@
+"""What a run says: one JSON line a step in `metrics.jsonl`, one plain line on standard output.
+
+The first rank of the last stage holds the loss, so that rank writes; the others are silent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import TextIO
+
+import torch
+
+from parlay.runtime.plan import Plan
+
+
+class Log:
+    """Writes `$PARLAY_OUT/metrics.jsonl`, or `metrics.jsonl` in `folder`, line by line.
+
+    A line: {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds", "mfu"}.
+    `step` counts from 0, `tokens` is cumulative, `seconds` is the time of one step (the mean since
+    the last line, where only every n-th step is logged), `mfu` is null where no peak is known.
+    """
+
+    def __init__(self, plan: Plan, *, writes: bool, folder: Path) -> None:
+        self.writes = writes
+        self.every, self.steps = plan.log.every, plan.steps
+        self.tokens_per_step = plan.batch.global_batch * plan.batch.seq
+        self.flops_per_token, self.peak_flops = plan.flops_per_token, plan.peak_flops
+        self.ranks = math.prod(plan.mesh.values())
+        self.file: TextIO | None = None
+        if writes:
+            out = Path(os.environ.get("PARLAY_OUT") or folder)
+            out.mkdir(parents=True, exist_ok=True)
+            self.file = (out / "metrics.jsonl").open("w", encoding="utf-8", buffering=1)
+        self.since, self.pending = time.perf_counter(), 0
+
+    def step(
+        self,
+        *,
+        step: int,
+        loss: torch.Tensor | float | None,
+        grad_norm: torch.Tensor | float,
+        lr: float,
+    ) -> None:
+        """Before: step `step` is done on this rank. After: it is written, if it is due here."""
+        self.pending += 1
+        due = (step + 1) % self.every == 0 or step + 1 == self.steps
+        if self.file is None or not due:
+            return
+        if loss is None:
+            raise ValueError("the rank that writes the log has no loss: it is not of the last stage")
+        # float() waits for the device, so the clock is read after it.
+        values = {"loss": float(loss), "grad_norm": float(grad_norm), "lr": float(lr)}
+        now = time.perf_counter()
+        seconds = (now - self.since) / self.pending
+        self.since, self.pending = now, 0
+        speed = self.tokens_per_step / seconds
+        mfu = None
+        if self.peak_flops:
+            mfu = self.flops_per_token * speed / (self.peak_flops * self.ranks)
+        line = {
+            "step": step,
+            **{name: value if math.isfinite(value) else None for name, value in values.items()},
+            "tokens": (step + 1) * self.tokens_per_step,
+            "tokens_per_second": speed,
+            "seconds": seconds,
+            "mfu": mfu,
+        }
+        self.file.write(json.dumps(line) + "\n")
+        print(self._sentence(step=step, speed=speed, mfu=mfu, **values), flush=True)
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+    def _sentence(
+        self, *, step: int, loss: float, grad_norm: float, lr: float, speed: float, mfu: float | None
+    ) -> str:
+        width = len(str(self.steps))
+        parts = [
+            f"step {step + 1:>{width}}/{self.steps}",
+            f"loss {loss:.4f}",
+            f"grad norm {grad_norm:.3f}",
+            f"lr {lr:.2e}",
+            f"{speed:,.0f} tokens/s",
+        ]
+        if mfu is not None:
+            parts.append(f"mfu {mfu:.1%}")
+        return "  ".join(parts)
