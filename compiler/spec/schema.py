@@ -117,6 +117,7 @@ class FieldSchema:
     default: Any
     doc: str
     open: bool = False
+    normal: Callable[[Any], Any] | None = None  # several spellings -> the one value of the spec
 
 
 def declare(schema: FieldSchema) -> Any:
@@ -162,15 +163,22 @@ def _field(
     *,
     attribute: str | None = None,
     open: bool = False,
+    normal: Callable[[Any], Any] | None = None,
 ) -> Any:
-    return declare(FieldSchema(name, attribute or name, types, default, doc, open))
+    return declare(FieldSchema(name, attribute or name, types, default, doc, open, normal))
 
 
 def count(
-    name: str, doc: str, default: Any = REQUIRED, *, minimum: int = 1, open: bool = False
+    name: str,
+    doc: str,
+    default: Any = REQUIRED,
+    *,
+    minimum: int = 1,
+    maximum: int = 10**18,
+    open: bool = False,
 ) -> Any:
-    """A whole number."""
-    kind = Quantity(Dimension.COUNT, integer=True, minimum=minimum)
+    """A whole number from `minimum` to `maximum`."""
+    kind = Quantity(Dimension.COUNT, integer=True, minimum=minimum, maximum=maximum)
     return _field(name, (kind,), default, doc, open=open)
 
 
@@ -261,14 +269,20 @@ def either(
     default: Any = REQUIRED,
     *,
     open: bool = False,
+    normal: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A value of one of several types, tried in order."""
-    return _field(name, types, default, doc, open=open)
+    """A value of one of several types, told apart by how it is written."""
+    return _field(name, types, default, doc, open=open, normal=normal)
 
 
-def block(name: str, kind: type[Any], doc: str, *, preset: str | None = None) -> Any:
-    """A block inside the block; absent where the file has none and `kind` needs what it lacks."""
-    return _field(name, (Nested(kind, preset),), None, doc)
+def block(
+    name: str, kind: type[Any], doc: str, *, preset: str | None = None, required: bool = False
+) -> Any:
+    """A block inside the block.
+
+    Where the file has none, it is built from its defaults, or absent (None) if it lacks some.
+    """
+    return _field(name, (Nested(kind, preset),), REQUIRED if required else None, doc)
 
 
 def option(name: str, types: FieldType, doc: str, default: Any = REQUIRED) -> FieldSchema:

@@ -84,8 +84,8 @@ class Nic:
 class Node:
     """One machine."""
 
-    gpus: int = count("gpus", "GPUs of a node.")
-    gpu: Gpu = block("gpu", Gpu, "The accelerator.", preset="gpu")
+    gpus: int = count("gpus", "GPUs of a node.", maximum=1024)
+    gpu: Gpu = block("gpu", Gpu, "The accelerator.", preset="gpu", required=True)
     link: Link | None = block("link", Link, "The wire inside a fast domain.")
     host: Host | None = block("host", Host, "Host memory.")
     nvme: Nvme | None = block("nvme", Nvme, "Local disks.")
@@ -138,8 +138,8 @@ class Calibration:
 class Cluster:
     """The machines."""
 
-    nodes: int = count("nodes", "Machines.", 1)
-    node: Node = block("node", Node, "One machine.", preset="node")
+    nodes: int = count("nodes", "Machines.", 1, maximum=1_000_000)
+    node: Node = block("node", Node, "One machine.", preset="node", required=True)
     fabric: Fabric | None = block("fabric", Fabric, "The network between nodes.")
     storage: Storage | None = block("storage", Storage, "Where checkpoints go.")
     reliability: Reliability | None = block("reliability", Reliability, "Failures and restarts.")

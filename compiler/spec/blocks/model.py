@@ -32,6 +32,19 @@ GATED = ("swiglu", "geglu")
 BIASED = ("qkv", "out", "mlp", "router", "head")
 
 
+def _biases(written: object) -> tuple[str, ...]:
+    """The list that `none`, `qkv`, `all`, `on` and `off` stand for."""
+    everything = ("qkv", "out", "mlp")
+    match written:
+        case tuple():
+            return tuple(name for name in BIASED if name in written)
+        case "all" | True:
+            return everything
+        case "qkv":
+            return ("qkv",)
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mla:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank query and key/value."""
@@ -51,7 +64,7 @@ class Mla:
 class Experts:
     """Mixture of experts: what stands in place of the MLP."""
 
-    count: int = count("count", "Routed experts of a layer.")
+    count: int = count("count", "Routed experts of a layer.", maximum=100_000)
     top_k: int = count("top_k", "Experts that each token visits.")
     ffn: int = count("ffn", "Inner width of one routed expert.")
     shared: int = count("shared", "Experts that every token visits.", 0, minimum=0)
@@ -94,7 +107,7 @@ class Model:
     params: int | None = count(
         "params", "Parameters in all, in place of a shape: enough for the state ledger alone.", None
     )
-    layers: int = count("layers", "Decoder layers.")
+    layers: int = count("layers", "Decoder layers.", maximum=10_000)
     hidden: int = count("hidden", "Width of the residual stream.")
     heads: int = count("heads", "Query heads.")
     kv_heads: int = count(
@@ -170,6 +183,7 @@ class Model:
         ),
         "Biases of the projections: `none`, `qkv`, `all` (qkv, out and mlp), or a list.",
         (),
+        normal=_biases,
     )
     dropout: float = share("dropout", "Dropout rate in training.", 0.0)
     qk_norm: str = choice(

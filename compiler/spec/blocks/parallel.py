@@ -57,7 +57,7 @@ class Parallel:
         Setting("one_f_one_b"),
         open=True,
     )
-    stages: tuple[int, ...] | None = either(
+    stages: tuple[int, ...] | str | None = either(
         "stages",
         (ListOf(WHOLE_0),),
         "Layers of each execution step of the pipeline (stage 0 chunk 0 on rank 0, …); `auto` "
