@@ -80,7 +80,9 @@ class Experts:
         "dense_layers", "How many of the first layers keep a plain MLP.", 0, minimum=0
     )
     every: int = count(
-        "every", "One layer in so many has experts, counted after the dense ones.", 1
+        "every",
+        "One layer in so many has experts, the last of each such run, after the dense ones.",
+        1,
     )
     router: str = choice("router", ("softmax", "sigmoid"), "How router scores are made.", "softmax")
     router_bias: bool = switch(
@@ -98,6 +100,14 @@ class Experts:
         "imbalance", "Busiest rank's tokens over the mean, for memory and time.", 1.0, minimum=1
     )
     node_limit: int | None = count("node_limit", "Nodes that a token's experts may lie on.", None)
+
+    def holds(self, layer: int) -> bool:
+        """Whether layer `layer`, counted from 0, has experts."""
+        return self.layers_before(layer + 1) > self.layers_before(layer)
+
+    def layers_before(self, layer: int) -> int:
+        """How many of the layers 0 to `layer` - 1 have experts."""
+        return max(0, layer - self.dense_layers) // self.every
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +202,9 @@ class Model:
         "Norm of queries and keys: one weight a head's width, or over the whole projection.",
         "none",
     )
+    sinks: bool = switch(
+        "sinks", "A learned logit for each head that takes attention from the tokens.", False
+    )
     window: Setting | None = variant(
         "window",
         (
@@ -199,7 +212,9 @@ class Model:
                 "window",
                 (
                     option("size", WHOLE, "Tokens that a windowed layer sees."),
-                    option("every", WHOLE, "One layer in so many sees everything; 1 is none.", 1),
+                    option(
+                        "every", WHOLE, "The last of so many layers sees everything; 1 is none.", 1
+                    ),
                 ),
             ),
         ),
