@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 from parlay.dsl.units import Dimension
@@ -297,13 +296,18 @@ SHARE = Quantity(Dimension.SHARE, minimum=0, maximum=1)
 SWITCH = Switch()
 
 
-@cache
+_fields: dict[type[Any], tuple[FieldSchema, ...]] = {}
+
+
 def fields_of(block: type[Any]) -> tuple[FieldSchema, ...]:
     """The fields of a block in their order."""
-    return tuple(f.metadata["schema"] for f in dataclasses.fields(block) if "schema" in f.metadata)
+    if block not in _fields:
+        _fields[block] = tuple(
+            f.metadata["schema"] for f in dataclasses.fields(block) if "schema" in f.metadata
+        )
+    return _fields[block]
 
 
-@cache
 def field_of(block: type[Any], name: str) -> FieldSchema | None:
     """The field called `name` in the language."""
     return next((schema for schema in fields_of(block) if schema.name == name), None)

@@ -27,6 +27,8 @@ from parlay.compiler.spec.schema import (
 from parlay.compiler.spec.schema import Switch as SwitchType
 from parlay.dsl.units import Dimension
 
+whole = count  # `Experts` has a field called count
+
 ACTIVATIONS = ("swiglu", "geglu", "gelu", "relu", "relu2", "silu")
 GATED = ("swiglu", "geglu")
 BIASED = ("qkv", "out", "mlp", "router", "head")
@@ -64,11 +66,11 @@ class Mla:
 class Experts:
     """Mixture of experts: what stands in place of the MLP."""
 
-    count: int = count("count", "Routed experts of a layer.", maximum=100_000)
-    top_k: int = count("top_k", "Experts that each token visits.")
-    ffn: int = count("ffn", "Inner width of one routed expert.")
-    shared: int = count("shared", "Experts that every token visits.", 0, minimum=0)
-    shared_ffn: int = count(
+    count: int = whole("count", "Routed experts of a layer.", maximum=100_000)
+    top_k: int = whole("top_k", "Experts that each token visits.")
+    ffn: int = whole("ffn", "Inner width of one routed expert.")
+    shared: int = whole("shared", "Experts that every token visits.", 0, minimum=0)
+    shared_ffn: int = whole(
         "shared_ffn",
         "Inner width of each shared expert.",
         Derived("experts.ffn", ("model.experts.ffn",), lambda ffn: ffn),
@@ -76,10 +78,10 @@ class Experts:
     shared_gate: bool = switch(
         "shared_gate", "A learned gate on the shared experts' output.", False
     )
-    dense_layers: int = count(
+    dense_layers: int = whole(
         "dense_layers", "How many of the first layers keep a plain MLP.", 0, minimum=0
     )
-    every: int = count(
+    every: int = whole(
         "every",
         "One layer in so many has experts, the last of each such run, after the dense ones.",
         1,
@@ -88,8 +90,8 @@ class Experts:
     router_bias: bool = switch(
         "router_bias", "A correction bias per expert that only the choice of experts reads.", False
     )
-    groups: int = count("groups", "Groups the experts are chosen in.", 1)
-    top_groups: int = count(
+    groups: int = whole("groups", "Groups the experts are chosen in.", 1)
+    top_groups: int = whole(
         "top_groups",
         "Groups that a token may visit.",
         Derived("experts.groups", ("model.experts.groups",), lambda groups: groups),
@@ -99,7 +101,7 @@ class Experts:
     imbalance: float = real(
         "imbalance", "Busiest rank's tokens over the mean, for memory and time.", 1.0, minimum=1
     )
-    node_limit: int | None = count("node_limit", "Nodes that a token's experts may lie on.", None)
+    node_limit: int | None = whole("node_limit", "Nodes that a token's experts may lie on.", None)
 
     def holds(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, has experts."""
