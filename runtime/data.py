@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from parlay.runtime.plan import Plan
 
 IGNORED = -100
@@ -141,7 +140,7 @@ def open_stream(format: str, path: str | None) -> TokenStream:
     raise DataError(f"unknown data format `{format}`: text, tokens or megatron")
 
 
-# ---- formats ------------------------------------------------------------------------------------
+# ── Formats ───────────────────────────────────────────────────────────────────
 
 
 def read_text(path: str | None) -> TokenStream:
@@ -246,7 +245,7 @@ def _check_range(tokens: np.ndarray[Any, Any], *, vocab: int, source: str) -> No
         )
 
 
-# ---- the order of samples -----------------------------------------------------------------------
+# ── The order of samples ──────────────────────────────────────────────────────
 
 
 def mixed(value: int) -> int:

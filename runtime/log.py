@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TextIO
 
 import torch
-
 from parlay.runtime.plan import Plan
 
 
@@ -52,7 +51,9 @@ class Log:
         if self.file is None or not due:
             return
         if loss is None:
-            raise ValueError("the rank that writes the log has no loss: it is not of the last stage")
+            raise ValueError(
+                "the rank that writes the log has no loss: it is not of the last stage"
+            )
         # float() waits for the device, so the clock is read after it.
         values = {"loss": float(loss), "grad_norm": float(grad_norm), "lr": float(lr)}
         now = time.perf_counter()
@@ -78,7 +79,14 @@ class Log:
             self.file.close()
 
     def _sentence(
-        self, *, step: int, loss: float, grad_norm: float, lr: float, speed: float, mfu: float | None
+        self,
+        *,
+        step: int,
+        loss: float,
+        grad_norm: float,
+        lr: float,
+        speed: float,
+        mfu: float | None,
     ) -> str:
         width = len(str(self.steps))
         parts = [
