@@ -1,0 +1,90 @@
+"""Which layers each pipeline rank holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parlay.compiler.layout.balance import balanced
+from parlay.compiler.spec.blocks.model import Model
+from parlay.compiler.spec.blocks.parallel import Parallel
+from parlay.compiler.spec.schema import Setting
+
+FOLDED = ("zbv", "dualpipe_v")  # the second chunks run back over the ranks, in a V
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One chunk of layers on one pipeline rank; `first` and `last` count from 0, both included."""
+
+    stage: int
+    chunk: int
+    first: int
+    last: int
+    embedding: bool
+    head: bool
+
+    @property
+    def layers(self) -> int:
+        """How many layers it holds."""
+        return self.last - self.first + 1
+
+
+def chunks_of(schedule: Setting) -> int:
+    """How many chunks of layers each pipeline rank holds."""
+    if schedule.name == "interleaved":
+        chunks: int = schedule["chunks"]
+        return chunks
+    return 2 if schedule.name in (*FOLDED, "dualpipe") else 1
+
+
+def steps_of(schedule: Setting, pp: int) -> int:
+    """How many stages a microbatch passes, one after the other.
+
+    pp · chunks; DualPipe's second chunks are a second copy of the parameters and count once.
+    """
+    return pp if schedule.name == "dualpipe" else pp * chunks_of(schedule)
+
+
+def place_of(step: int, *, schedule: Setting, pp: int) -> tuple[int, int]:
+    """Pipeline rank and chunk of the `step`-th stage that a microbatch passes."""
+    chunk, rank = divmod(step, pp)
+    return (pp - 1 - rank if chunk == 1 and schedule.name in FOLDED else rank), chunk
+
+
+def divides_equally(layers: int, *, schedule: Setting, pp: int) -> bool:
+    """Whether every stage gets the same number of layers."""
+    return layers % steps_of(schedule, pp) == 0
+
+
+def counts_of(model: Model, parallel: Parallel, *, seq: int | None) -> tuple[int, ...]:
+    """Layers of each stage in the order of execution: listed, balanced, or an equal split."""
+    steps = steps_of(parallel.schedule, parallel.pp)
+    if parallel.stages == "auto":
+        return balanced(model, steps, seq=seq)
+    if parallel.stages is not None:
+        assert not isinstance(parallel.stages, str)
+        return tuple(parallel.stages)
+    each, rest = divmod(model.layers, steps)
+    assert rest == 0, "a check lets no uneven split through"
+    return (each,) * steps
+
+
+def cut(counts: Sequence[int], *, schedule: Setting, pp: int) -> tuple[Stage, ...]:
+    """The stages in the order of execution, `counts` layers each.
+
+    `[3, 2]`, pp 2 --> layers 0 to 2 on rank 0 with the embedding, 3 and 4 on rank 1 with the head
+    """
+    stages: list[Stage] = []
+    first = 0
+    for step, layers in enumerate(counts):
+        rank, chunk = place_of(step, schedule=schedule, pp=pp)
+        last = first + layers - 1
+        stages.append(Stage(rank, chunk, first, last, step == 0, step == len(counts) - 1))
+        first += layers
+    if schedule.name == "dualpipe":
+        stages += [
+            Stage(pp - 1 - copy.stage, 1, copy.first, copy.last, copy.embedding, copy.head)
+            for copy in stages
+        ]
+    return tuple(stages)
