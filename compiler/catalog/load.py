@@ -34,7 +34,7 @@ _SUFFIX = ".toml"
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One entry: `values` is the block's table as the file has it, nested and read-only."""
+    """One entry; `values` is the block's table under the block's name, as the file has it."""
 
     kind: str
     name: str
@@ -76,12 +76,12 @@ def _read(kind: str, name: str) -> Preset:
     import tomllib
 
     content = tomllib.loads(_files(kind)[name].read_text(encoding="utf-8"))
-    return Preset(kind, name, content["source"], content.get("note"), _frozen(content[kind]))
+    return Preset(
+        kind, name, content["source"], content.get("note"), _frozen({kind: content[kind]})
+    )
 
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return MappingProxyType({key: _frozen(item) for key, item in value.items()})
-    if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
     return value
