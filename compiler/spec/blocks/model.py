@@ -215,7 +215,10 @@ class Model:
                 (
                     option("size", WHOLE, "Tokens that a windowed layer sees."),
                     option(
-                        "every", WHOLE, "The last of so many layers sees everything; at 1 none does.", 1
+                        "every",
+                        WHOLE,
+                        "The last of so many layers sees everything; at 1 none does.",
+                        1,
                     ),
                 ),
             ),
