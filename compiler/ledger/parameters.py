@@ -68,7 +68,9 @@ class LayerKind:
 class WeightTable:
     """Every weight of a model; iterated, one `Weight` a tensor under its global name.
 
-    `first` stands before the layers, `last` after them; `mixture` says which layers have experts.
+    `first` stands before the layers, `further` (layers of further tokens) and `last` after them;
+    `mixture` says which layers have experts. `copied` is what a last stage that is not also the
+    first holds besides: the embedding, where the head is tied or further tokens are predicted.
     """
 
     layers: int
@@ -77,6 +79,7 @@ class WeightTable:
     kinds: tuple[LayerKind, ...]
     further: tuple[Weight, ...]
     last: tuple[Weight, ...]
+    copied: tuple[Weight, ...] = ()
 
     def __iter__(self) -> Iterator[Weight]:
         yield from self.first
@@ -121,7 +124,13 @@ def weights(model: Model, *, vocab_rows: int | None = None) -> WeightTable:
         kinds=tuple(kind for kind in kinds if kind.count),
         further=tuple(rows_of.further_tokens(model)),
         last=tuple(rows_of.head(model, vocab)),
+        copied=tuple(_copied(model, vocab)),
     )
+
+
+def _copied(model: Model, vocab: int) -> Iterator[Weight]:
+    if model.tied_embeddings or model.mtp_layers:
+        yield rows_of.embedding_table(model, vocab)
 
 
 # ── Of the whole model ────────────────────────────────────────────────────────
@@ -216,8 +225,8 @@ def stage_parameters(
     if head:
         ends.extend(rows_of.further_tokens(model))
         ends.extend(rows_of.head(model, vocab))
-        if not embedding and (model.tied_embeddings or model.mtp_layers):
-            ends.append(rows_of.embedding_table(model, vocab))
+        if not embedding:
+            ends.extend(_copied(model, vocab))
     return held + _on_rank(ends, tp=tp, etp=etp, ep=ep)
 
 
