@@ -1,0 +1,69 @@
+"""Initial weights: the same ones in any layout.
+
+The rows of a weight are drawn in blocks, each from a seed of its own, so that a rank draws only the
+blocks it holds rows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from math import sqrt
+
+import torch
+from parlay.runtime.mesh import Axis
+from parlay.runtime.plan import Plan
+from parlay.runtime.weights import cut_of
+from torch import Tensor, nn
+
+BLOCK = 256
+"""The rows of a block."""
+
+_VOCABULARY = ("embedding.weight", "head.weight")
+_RESIDUAL = ("o.weight", "down.weight")
+
+
+@torch.no_grad()
+def fill(
+    model: nn.Module,
+    *,
+    plan: Plan,
+    cut: Mapping[str, int] | None = None,
+    axis: Axis | None = None,
+) -> None:
+    """Fills the parameters of `model`: norm weights with ones, biases with zeros, matrices drawn.
+
+    Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            parameter.fill_(0.0 if name.endswith(".bias") else 1.0)
+            continue
+        dim = cut_of(name, cut or {})
+        rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
+        rows, columns = parameter.shape
+        first = rank * rows if dim == 0 else 0
+        last = rows * size if dim == 0 else rows
+        left = slice(rank * columns, (rank + 1) * columns) if dim == 1 else slice(columns)
+        if name.endswith(_VOCABULARY):
+            last = plan.model.vocab
+        std = plan.init.std
+        if name.endswith(_RESIDUAL):
+            std /= sqrt(2 * plan.model.layers)
+        shape = (last, columns * size if dim == 1 else columns)
+        parameter.zero_()
+        for block in range(first // BLOCK, -(-min(first + rows, last) // BLOCK)):
+            drawn = draw(name, block, shape=shape, seed=plan.seed) * std
+            # The rows that both this block and this rank have.
+            start = max(first, block * BLOCK)
+            stop = min(first + rows, block * BLOCK + len(drawn))
+            parameter[start - first : stop - first] = drawn[
+                start - block * BLOCK : stop - block * BLOCK, left
+            ]
+
+
+def draw(name: str, block: int, *, shape: tuple[int, int], seed: int) -> Tensor:
+    """Block `block` of a weight of the (unpadded) `shape`, in float32 with standard deviation 1."""
+    key = int.from_bytes(sha256(f"{seed}/{name}/{block}".encode()).digest()[:8], "big") >> 1
+    rows = min(BLOCK, shape[0] - block * BLOCK)
+    return torch.randn(rows, *shape[1:], generator=torch.Generator().manual_seed(key))

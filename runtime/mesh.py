@@ -1,0 +1,119 @@
+"""The ranks of this job: process groups in the order that the emitted mesh.py says.
+
+A `Mesh` has one `Axis` for each axis of its grid (`mesh.tp`), one for each plane it was asked for
+(`mesh.tp_pp`), and `mesh.world`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from parlay.runtime.axes import Grid
+from torch.distributed.device_mesh import DeviceMesh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """The group that this rank is in along an axis or a plane, and its place in it."""
+
+    name: str
+    group: dist.ProcessGroup
+    ranks: tuple[int, ...]
+    rank: int
+
+    @property
+    def size(self) -> int:
+        """The number of ranks in the group."""
+        return len(self.ranks)
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank is the first of the group."""
+        return self.rank == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether this rank is the last of the group."""
+        return self.rank == self.size - 1
+
+
+class Mesh:
+    """The groups of `grid`: an axis each, and a group for each of `planes`.
+
+    Starts `torch.distributed` from torchrun's environment, unless it already runs.
+    """
+
+    tp: Axis
+    cp: Axis
+    dp: Axis
+    pp: Axis
+    world: Axis
+
+    def __init__(self, grid: Grid, *, planes: Sequence[tuple[str, ...]] = ()) -> None:
+        self.grid = grid
+        self.device = own_device()
+        start(self.device)
+        self.rank, world = dist.get_rank(), dist.get_world_size()
+        if world != grid.world:
+            degrees = " · ".join(f"{name} {size}" for name, size in grid.sizes)
+            raise ValueError(f"{degrees} takes {grid.world} ranks; this job has {world}")
+        self._axes = {
+            axes: self._axis(axes) for axes in [*((name,) for name in grid.axes), *planes]
+        }
+        self._axes[()] = Axis(
+            name="world", group=dist.group.WORLD, ranks=tuple(range(world)), rank=self.rank
+        )
+        for axis in self._axes.values():
+            setattr(self, axis.name, axis)
+        self._names = {axis.group.group_name: axis.name for axis in self._axes.values()}
+
+    def __getattr__(self, name: str) -> Axis:
+        have = ", ".join(axis.name for axis in self.__dict__.get("_axes", {}).values())
+        raise AttributeError(f"the mesh has no group {name}; it has {have}")
+
+    def name_of(self, group_name: str) -> str | None:
+        """The axis or plane whose process group has this `group_name`."""
+        return self._names.get(group_name)
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The same axes as a DeviceMesh, slowest axis first as it wants them."""
+        sizes = tuple(reversed(self.grid.sizes))
+        return DeviceMesh.from_group(
+            [self._axes[(name,)].group for name, _ in sizes],
+            self.device.type,
+            mesh=torch.arange(self.grid.world).view([size for _, size in sizes]),
+            mesh_dim_names=tuple(name for name, _ in sizes),
+        )
+
+    def _axis(self, axes: tuple[str, ...]) -> Axis:
+        """Every rank takes part in making every group, in the same order."""
+        name = "_".join(axes)
+        mine = self.grid.group_of(self.rank, axes)
+        group: Any = None
+        for ranks in self.grid.groups(axes):
+            made = dist.new_group(ranks, group_desc=name)
+            if ranks == mine:
+                group = made
+        return Axis(name=name, group=group, ranks=tuple(mine), rank=mine.index(self.rank))
+
+
+def own_device() -> torch.device:
+    """The GPU of this rank; the CPU where there is none, or where ranks already talk by gloo."""
+    gloo = dist.is_initialized() and dist.get_backend() != "nccl"
+    if torch.cuda.is_available() and not gloo:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def start(device: torch.device) -> None:
+    """Starts `torch.distributed`: NCCL on GPUs, gloo on CPUs. Does nothing where it runs."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")

@@ -1,0 +1,207 @@
+"""Runs a timeline: this rank's actions in order, and the messages between them.
+
+A stage is a module `stage(x, labels)`. x is the tokens on the first stage and an activation on the
+others; the last stage returns the sum of the losses of its microbatch, the others an activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from parlay.runtime.mesh import Axis
+from parlay.runtime.timeline import Action, Round, Timeline
+from torch import Tensor, nn
+
+Batch = Sequence[tuple[Tensor, Tensor]]
+"""Microbatches `(tokens, labels)`, each [b, s] int64."""
+
+
+class Chunks(nn.Module):
+    """The stages of one rank as one module, in which each weight keeps its global name."""
+
+    def __init__(self, stages: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.stages = tuple(stages)
+        for stage in stages:
+            for name, child in stage.named_children():
+                if isinstance(child, nn.ModuleDict) and name in self._modules:
+                    getattr(self, name).update(child)
+                else:
+                    grouped = isinstance(child, nn.ModuleDict)
+                    self.add_module(name, nn.ModuleDict(child) if grouped else child)
+
+
+def run(
+    timeline: Timeline,
+    *,
+    stages: Sequence[nn.Module],
+    batch: Batch,
+    valid: Tensor | None,
+    axis: Axis,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor | None:
+    """One step's forwards and backwards on this rank.
+
+    `stages` are this rank's chunks, `shape` and `dtype` those of an activation between stages.
+    `valid` is the number of valid labels of the global batch, needed on the last stage alone.
+    Returns the sum of the losses of `batch` over `valid` on the rank of the last stage, None
+    elsewhere; gradients are added up in the parameters.
+
+    Sends one activation forward and one gradient backward for each microbatch and border between
+    ranks. An activation is freed with its backward, a stage's output once it is sent.
+    """
+    if len(batch) != timeline.microbatches:
+        raise ValueError(
+            f"the timeline takes {timeline.microbatches} microbatches, the batch has {len(batch)}"
+        )
+    worker = _Worker(timeline, stages, batch, valid, axis, shape, dtype, device)
+    for turn in timeline.rounds(axis.rank):
+        worker.turn(turn)
+    worker.settle()
+    return worker.loss
+
+
+class _Worker:
+    """The state of one rank in one step."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        stages: Sequence[nn.Module],
+        batch: Batch,
+        valid: Tensor | None,
+        axis: Axis,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.timeline, self.stages, self.batch, self.axis = timeline, stages, batch, axis
+        self.shape, self.dtype, self.device, self.valid = shape, dtype, device, valid
+        self.loss: Tensor | None = None
+        # What has come for an action and what it needs for its backward, by (kind, stage, i).
+        self.inbox: dict[tuple[str, int, int], Tensor] = {}
+        self.held: dict[tuple[int, int], tuple[Tensor, Tensor, _Return | None]] = {}
+        self.under_way: list[dist.Work] = []
+        self.arriving: set[tuple[str, int, int]] = set()
+        self.sent: list[Tensor] = []
+
+    def turn(self, turn: Round) -> None:
+        """At most one action, then the round's messages.
+
+        The messages of the last round are waited for only when they are needed, or here: one
+        round travels while the next action runs.
+        """
+        produced = None
+        if turn.action is not None:
+            if turn.action in self.arriving:
+                self.settle()
+            produced = self.act(turn.action)
+        self.settle()
+        self.post(turn, produced)
+
+    # ── Actions ───────────────────────────────────────────────────────────────
+
+    def act(self, action: Action) -> Tensor | None:
+        """Runs one action; returns what it sends, None where that stays on this rank."""
+        out = self.forward(action) if action.kind == "F" else self.backward(action)
+        to = action.stage + (1 if action.kind == "F" else -1)
+        if out is None or not 0 <= to < self.timeline.stages:
+            return None
+        if self.timeline.rank_of(to) == self.axis.rank:
+            self.inbox[action.kind, to, action.microbatch] = out
+            return None
+        return out
+
+    def forward(self, action: Action) -> Tensor | None:
+        """The activation [b, s, h] for the next stage, cut off from the graph."""
+        _, stage, i = action
+        tokens, labels = self.batch[i]
+        first, last = stage == 0, stage == self.timeline.stages - 1
+        if first:
+            x = tokens.to(self.device, non_blocking=True)
+        else:
+            x = self.inbox.pop(action).requires_grad_()
+        if last:
+            labels = labels.to(self.device, non_blocking=True)
+        out: Tensor = self.stages[self.timeline.chunk_of(stage)](x, labels)
+        if last:
+            if self.valid is None:
+                raise ValueError("the last stage needs the number of valid labels")
+            root = out / self.valid
+            self.loss = root.detach() if self.loss is None else self.loss + root.detach()
+            self.held[stage, i] = x, root, None
+            return None
+        if out.shape != self.shape or out.dtype != self.dtype:
+            raise ValueError(
+                f"stage {stage} returned {tuple(out.shape)} in {out.dtype}; "
+                f"the pipeline sends {tuple(self.shape)} in {self.dtype}"
+            )
+        ticket = _Return()
+        self.held[stage, i] = x, _End.apply(out, ticket), ticket
+        return out.detach()
+
+    def backward(self, action: Action) -> Tensor | None:
+        """The gradient of the stage's input [b, s, h]; None on the first stage."""
+        _, stage, i = action
+        x, root, ticket = self.held.pop((stage, i))
+        if ticket is not None:
+            ticket.gradient = self.inbox.pop(action)
+        root.backward()
+        return x.grad if stage > 0 else None
+
+    # ── Messages ──────────────────────────────────────────────────────────────
+
+    def post(self, turn: Round, produced: Tensor | None) -> None:
+        """Starts the messages of a round as one batch."""
+        ops = []
+        for message in turn.sends:
+            assert produced is not None
+            self.sent.append(produced.contiguous())
+            ops.append(self._op(dist.isend, self.sent[-1], message.target))
+        for message in turn.receives:
+            key = message.kind, message.stage, message.microbatch
+            self.inbox[key] = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+            self.arriving.add(key)
+            ops.append(self._op(dist.irecv, self.inbox[key], message.source))
+        if ops:
+            self.under_way = dist.batch_isend_irecv(ops)
+
+    def settle(self) -> None:
+        """Waits for the messages under way."""
+        for work in self.under_way:
+            work.wait()
+        self.under_way = []
+        self.arriving.clear()
+        self.sent.clear()
+
+    def _op(self, op: Any, tensor: Tensor, peer: int) -> dist.P2POp:
+        return dist.P2POp(op, tensor, group=self.axis.group, group_peer=peer)
+
+
+class _Return:
+    """Where the gradient of a stage's output is left for the backward."""
+
+    gradient: Tensor | None = None
+
+
+class _End(torch.autograd.Function):
+    """The end of a stage's graph.
+
+    Forward: a zero, so that the output itself is not held until its backward.
+    Backward: the gradient that came for the output.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, ticket: _Return) -> Tensor:
+        ctx.ticket = ticket
+        return out.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, None]:
+        gradient, ctx.ticket.gradient = ctx.ticket.gradient, None
+        return gradient, None

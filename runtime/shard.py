@@ -1,0 +1,245 @@
+"""Gradients, master weights and optimizer state, as flat buffers.
+
+`Gradients` and `AdamW` hold everything on every rank; `ShardedGradients` makes of the same
+optimizer a sharded one (ZeRO-1): after a reduce_scatter a rank owns 1/n of the gradients, keeps the
+master weights and the state of that shard alone, and the updated weights are gathered. The borders
+of shards ignore those of weights.
+
+Gradients are summed everywhere and averaged nowhere: the loss is already divided by the number of
+labels of the global batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from parlay.runtime.collectives import reduce_scatter
+from parlay.runtime.mesh import Axis
+from parlay.runtime.precision import wide
+from parlay.runtime.weights import Place, Weights, shard_of
+from torch import Tensor, nn
+
+# ── Gradients ─────────────────────────────────────────────────────────────────
+
+
+class Slice(NamedTuple):
+    """A piece of a weight's gradient or state; `offset` counts elements of the flattened weight."""
+
+    name: str
+    offset: int
+    tensor: Tensor
+
+
+class Gradients:
+    """Adds every gradient up in one buffer of `dtype`, and frees it in the model.
+
+    Before: backward runs over any number of microbatches. After: `buffer` holds their sum.
+    """
+
+    def __init__(self, weights: Weights, *, dtype: torch.dtype) -> None:
+        self.weights = weights
+        self.buffer = torch.zeros_like(weights.buffer, dtype=dtype)
+        self.owned = slice(0, self.buffer.numel())
+        """The range whose sums are complete here and whose weights are updated here."""
+        for place in weights.places:
+            parameter = weights.parameters[place.name]
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(_adder(self._view(place)))
+
+    def named(self) -> Iterator[tuple[str, Tensor]]:
+        """The gradients in their own shapes."""
+        for place in self.weights.places:
+            yield place.name, self._view(place)
+
+    def sum_whole(self, *, axis: Axis) -> None:
+        """Sums the gradients of whole weights, each rank of `axis` having seen a slice of the
+        sequence: one all_reduce."""
+        dist.all_reduce(self.buffer[: self.weights.whole], group=axis.group)
+
+    def all_reduce(self, *, axis: Axis, bucket: int) -> None:
+        """Sums all gradients over `axis`, in all_reduces of `bucket` elements."""
+        parts = self.buffer[: self.weights.numel].split(bucket)
+        works = [dist.all_reduce(part, group=axis.group, async_op=True) for part in parts]
+        for work in works:
+            work.wait()
+
+    def norm(self, *, over: Axis | None = None, once: Axis | None = None) -> Tensor:
+        """The norm of all gradients.
+
+        `over` is the group that holds all weights: one all_reduce of one number. Whole weights are
+        the same on every rank of `once` and count on its first.
+        """
+        start, whole, stop = self.owned.start, self.weights.whole, self.owned.stop
+        ranges = [(max(start, whole), stop)]
+        if once is None or once.first:
+            ranges.append((start, min(stop, whole)))
+        squares = torch.zeros((), dtype=wide(self.buffer.dtype), device=self.buffer.device)
+        for first, last in ranges:
+            if first < last:
+                part = self.buffer[first:last]
+                squares += torch.linalg.vector_norm(part, dtype=squares.dtype).square()
+        if over is not None:
+            dist.all_reduce(squares, group=over.group)
+        return squares.sqrt()
+
+    def clip(self, norm: Tensor, *, limit: float) -> None:
+        """Scales all gradients so that their norm, now `norm`, is at most `limit`."""
+        self.buffer[self.owned] *= (limit / (norm + 1e-6)).clamp(max=1.0)
+
+    def clear(self) -> None:
+        """Sets all gradients to zero."""
+        self.buffer.zero_()
+
+    def _view(self, place: Place) -> Tensor:
+        return self.weights.view(self.buffer, place)
+
+
+class ShardedGradients(Gradients):
+    """Gradients of which each rank of `axis` owns an equal shard once they are reduced.
+
+    The weights are padded to a multiple of the size of `axis`.
+    """
+
+    def __init__(self, weights: Weights, *, dtype: torch.dtype, axis: Axis) -> None:
+        super().__init__(weights, dtype=dtype)
+        self.owned = shard_of(self.buffer, axis)
+
+    def reduce_scatter(self, *, axis: Axis) -> None:
+        """Sums all gradients over `axis`, each rank its own shard: one reduce_scatter."""
+        reduce_scatter(self.buffer[self.owned], self.buffer, group=axis.group)
+
+    def slices(self) -> Iterator[Slice]:
+        """The owned pieces, flat."""
+        yield from slices(self.weights, self.buffer[self.owned], start=self.owned.start)
+
+
+def slices(weights: Weights, buffer: Tensor, *, start: int) -> Iterator[Slice]:
+    """The pieces of weights in `buffer`, which holds the flat layout from element `start` on."""
+    for place in weights.places:
+        first, last = max(place.start, start), min(place.stop, start + len(buffer))
+        if first < last:
+            yield Slice(place.name, first - place.start, buffer[first - start : last - start])
+
+
+def _adder(view: Tensor) -> Callable[[Tensor], None]:
+    """Moves a parameter's gradient into `view`."""
+
+    def add(parameter: Tensor) -> None:
+        view.add_(parameter.grad)
+        parameter.grad = None
+
+    return add
+
+
+# ── Optimizer ─────────────────────────────────────────────────────────────────
+
+
+class AdamW:
+    """AdamW over the owned range of the flat buffer.
+
+    Where `master` is another dtype than the weights', the weights are kept in it too and rounded
+    after each step; the `states` have its dtype. Matrices decay; norms and biases do not.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        gradients: Gradients,
+        *,
+        master: torch.dtype,
+        states: torch.dtype,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
+        if states != master:
+            raise ValueError(f"optimizer states in {states} need master weights in {states} too")
+        self.weights, self.gradients = weights, gradients
+        self.own = weights.buffer[gradients.owned]
+        # The same memory where the dtype is the same.
+        self.master = self.own.to(master)
+        first, last = gradients.owned.start, gradients.owned.stop
+        self.parts: list[tuple[int, nn.Parameter]] = []
+        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+        for region in weights.regions():
+            start, stop = max(region.start, first) - first, min(region.stop, last) - first
+            if start < stop:
+                part = nn.Parameter(self.master[start:stop])
+                self.parts.append((start, part))
+                groups[region.decays].append(part)
+        self.adamw = torch.optim.AdamW(
+            [
+                {"params": parts, "weight_decay": weight_decay if decays else 0.0}
+                for decays, parts in groups.items()
+                if parts
+            ],
+            betas=betas,
+            eps=eps,
+            fused=self.own.is_cuda,
+        )
+
+    @torch.no_grad()
+    def step(self, *, lr: float) -> None:
+        """Updates the owned weights from their gradients."""
+        gradients = self.gradients.buffer[self.gradients.owned]
+        for start, part in self.parts:
+            part.grad = gradients[start : start + len(part)].to(part.dtype)
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
+        self.adamw.step()
+        for _, part in self.parts:
+            part.grad = None
+        self._round()
+
+    def state_dict(self) -> dict[str, Any]:
+        """`{"step": n, "slices": {name: {"offset", "master", "exp_avg", "exp_avg_sq"}}}`.
+
+        The tensors are flat views of what this rank owns of the weight, from element `offset` on.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        step = 0
+        for start, part in self.parts:
+            state = self.adamw.state[part]
+            step = int(state["step"]) if state else 0
+            kinds = {"master": part.detach()}
+            for kind in ("exp_avg", "exp_avg_sq"):
+                kinds[kind] = state[kind] if state else torch.zeros_like(kinds["master"])
+            at = self.gradients.owned.start + start
+            for kind, buffer in kinds.items():
+                for name, offset, tensor in slices(self.weights, buffer, start=at):
+                    found.setdefault(name, {"offset": offset})[kind] = tensor
+        return {"step": step, "slices": found}
+
+    @torch.no_grad()
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Takes over the state of the same slices; the owned weights follow their master."""
+        for _, part in self.parts:
+            self.adamw.state[part] = {
+                "step": torch.tensor(
+                    float(saved["step"]), device=part.device if part.is_cuda else None
+                ),
+                "exp_avg": torch.zeros_like(part),
+                "exp_avg_sq": torch.zeros_like(part),
+            }
+        for name, mine in self.state_dict()["slices"].items():
+            theirs = saved["slices"].get(name)
+            if theirs is None:
+                raise ValueError(f"the saved state has no {name}")
+            for kind in ("master", "exp_avg", "exp_avg_sq"):
+                same = theirs["offset"] == mine["offset"]
+                if not same or theirs[kind].numel() != mine[kind].numel():
+                    raise ValueError(
+                        f"{name}: this rank owns {mine[kind].numel()} elements from "
+                        f"{mine['offset']}, the saved state has {theirs[kind].numel()} "
+                        f"from {theirs['offset']}"
+                    )
+                mine[kind].copy_(theirs[kind].flatten())
+        self._round()
+
+    def _round(self) -> None:
+        """The owned weights are their master, rounded."""
+        if self.own.dtype != self.master.dtype:
+            self.own.copy_(self.master)
