@@ -42,6 +42,8 @@ class Table:
     allows: list[syntax.Allow] = field(default_factory=list)
     phases: list[syntax.Block] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # block -> its NAME
+    strangers: dict[str, list[str]] = field(default_factory=dict)  # block -> unknown fields in it
+    lost: set[str] = field(default_factory=set)  # blocks whose preset is unknown
 
     def over(self, below: Table) -> Table:
         """This table laid over another: fields override, a new preset replaces the old one's."""
@@ -64,6 +66,8 @@ class Table:
             allows=[*below.allows, *self.allows],
             phases=[*below.phases, *self.phases],
             names={**below.names, **self.names},
+            strangers={**below.strangers, **self.strangers},
+            lost=below.lost | self.lost,
         )
 
 
@@ -155,11 +159,11 @@ class Collector:
         if block.preset is not None:
             self._preset(path, kind, block.preset, preset)
         for item in block.body or ():
-            schema = field_of(
-                kind, item.keyword.text if isinstance(item, syntax.Block) else item.name.text
-            )
+            written = item.keyword.text if isinstance(item, syntax.Block) else item.name.text
+            schema = field_of(kind, written)
             if schema is None:
                 self.diagnostics.append(problems.unknown_field(path, item, fields_of(kind)))
+                self.table.strangers.setdefault(path, []).append(written)
                 continue
             below = f"{path}.{schema.name}"
             type_ = schema.types[0]
@@ -206,6 +210,7 @@ class Collector:
             return
         preset = catalog.load(catalog_kind, name.value)
         if preset is None:
+            self.table.lost.add(path)
             self.diagnostics.append(
                 problems.unknown_preset(catalog_kind, name, catalog.names(catalog_kind))
             )

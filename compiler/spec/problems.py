@@ -293,13 +293,8 @@ def mixed_dimensions(operator: str, left: Dimension, right: Dimension, span: Spa
 
 def ambiguous_unit(number: syntax.Number) -> Diagnostic:
     """T104: `7B` where no field says whether bytes or 10^9 are meant."""
-    count = (
-        f"{number.text[:-1]}000M" if number.value.denominator == 1 else f"{number.value} * 1000M"
-    )
-    size = f"{number.text[:-1]}e0B"
     billions = literal(number.value * 10**9, Dimension.COUNT)
     giga = literal(number.value * 10**9, Dimension.DATA)
-    del count, size
     return error(
         "T104",
         f"`{number.text}` may be 10^9 or bytes, and nothing here says which",
@@ -425,4 +420,18 @@ def auto_without_solution(field: str, value: int, span: Span, allowed: str) -> D
         f"`{field} = auto` comes to {value}, which its restriction leaves out",
         span,
         f"{allowed}",
+    )
+
+
+def needs_degrees(command: str, places: Sequence[tuple[str, Span]]) -> Diagnostic:
+    """T116: what is open stops `compile`, `run` and `ledger`."""
+    (first, span), *rest = places
+    names = ", ".join(f"`{name}`" for name, _ in places)
+    return error(
+        "T116",
+        f"`parlay {command}` needs a value for {names}",
+        span,
+        f"`{first}` is left to the planner",
+        also=[(place, f"`{name}` too") for name, place in rest],
+        help=["`parlay plan FILE --write` chooses the values and puts them here"],
     )

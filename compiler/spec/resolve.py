@@ -15,6 +15,7 @@ from parlay.compiler.spec.origins import Kind, Origins
 from parlay.compiler.spec.schema import REQUIRED, FieldSchema, Nested, Open, fields_of
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic
+from parlay.dsl.nearest import nearest
 from parlay.dsl.source import Span
 
 
@@ -129,6 +130,7 @@ class _Builder:
     """Builds the blocks of a spec; tells which required fields and blocks are missing."""
 
     def __init__(self, table: Table, evaluator: Evaluator, places: Origins) -> None:
+        self._table = table
         self._evaluator = evaluator
         self._places = places
         self._given = set(table.fields)
@@ -151,7 +153,7 @@ class _Builder:
                 continue
             if schema.default is REQUIRED and below not in self._given:
                 values[schema.attribute] = None
-                if not shapeless:
+                if not shapeless and not self._told_already(path, schema.name):
                     missing.append(schema)
                 continue
             values[schema.attribute] = self._evaluator.field(below)
@@ -166,13 +168,22 @@ class _Builder:
             )
         return kind(**values)
 
+    def _told_already(self, path: str, name: str) -> bool:
+        """Whether the lack of a field follows from an unknown preset or a misspelt field."""
+        table = self._table
+        around = [path[:m] for m in range(1, len(path) + 1) if path[m : m + 1] in (".", "")]
+        if any(block in table.lost for block in around):
+            return True
+        return any(name in nearest(word, [name]) for word in table.strangers.get(path, ()))
+
     def _nested(self, type_: Nested, path: str, schema: FieldSchema) -> Any:
         if path in self._present:
             return self.build(type_.block, path)
         if schema.default is REQUIRED:
-            self._evaluator.tell(
-                problems.missing_block(path, self._places.block(path), f"{schema.doc}")
-            )
+            if not self._told_already(path.rpartition(".")[0], schema.name):
+                self._evaluator.tell(
+                    problems.missing_block(path, self._places.block(path), schema.doc)
+                )
             return None
         if any(
             below.default is REQUIRED and not isinstance(below.types[0], Nested)

@@ -1,0 +1,180 @@
+"""The commands, thin: each calls the pipeline and prints. Nothing heavy is imported before use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+app = typer.Typer(
+    name="parlay",
+    help="A compiler for parallel training layouts.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(StrEnum):
+    """How diagnostics are printed."""
+
+    terminal = "terminal"
+    json = "json"
+    sarif = "sarif"
+    github = "github"
+
+
+File = Annotated[Path, typer.Argument(help="A .par file.", show_default=False)]
+Files = Annotated[list[Path], typer.Argument(help=".par files.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+Targets = Annotated[
+    list[str] | None, typer.Option("--target", "-t", help="Also the rules of this back end.")
+]
+
+
+@app.command()
+def check(
+    files: Files,
+    target: Targets = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.terminal,
+    json: Json = False,
+) -> None:
+    """Tell every mistake of every file, before anything is queued."""
+    from parlay.compiler.commands.check import run
+
+    _exit(run(files, _known(target or []), "json" if json else format.value))
+
+
+@app.command()
+def layout(
+    file: File,
+    rank: Annotated[int | None, typer.Option("--rank", help="One rank's place and peers.")] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="Every group's ranks.")] = False,
+    json: Json = False,
+) -> None:
+    """Show axes, groups, nodes and stages."""
+    from parlay.compiler.commands.layout import run
+
+    _exit(run(file, rank=rank, groups=groups, json=json))
+
+
+@app.command()
+def explain(
+    code: Annotated[
+        str | None, typer.Argument(help="A diagnostic's code.", show_default=False)
+    ] = None,
+    file: Annotated[Path | None, typer.Argument(help="With --field.", show_default=False)] = None,
+    field: Annotated[
+        str | None, typer.Option("--field", help="A field's path, such as parallel.dp.")
+    ] = None,
+) -> None:
+    """Print the page of a rule, or where a field's value comes from."""
+    from parlay.compiler.commands.explain import run
+
+    if field is not None and file is None and code is not None:
+        code, file = None, Path(code)
+    if (code is None) == (field is None) or (field is not None) != (file is not None):
+        raise typer.BadParameter("give a code, or --field PATH and a file")
+    _exit(run(code, field, file))
+
+
+@app.command(name="compile")
+def compile_(
+    file: File,
+    target: Annotated[
+        list[str], typer.Option("--target", "-t", help="A back end; `list` names them.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The output folder.")] = Path("out"),
+    force: Annotated[bool, typer.Option("--force", help="Replace edited files too.")] = False,
+) -> None:
+    """Emit the code and configurations of a back end."""
+    from parlay.compiler.commands.compile import list_targets, run
+
+    if target == ["list"]:
+        _exit(list_targets())
+    _exit(run(file, _known(target), out, force=force))
+
+
+@app.command()
+def run(
+    file: File,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the run.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train.")] = None,
+) -> None:
+    """Compile and train here on CPU ranks."""
+    from parlay.compiler.commands.run import run as train
+
+    _exit(train(file, out=out, steps=steps))
+
+
+@app.command()
+def verify(
+    file: File,
+    code: Annotated[
+        Path | None, typer.Option("--code", help="Verify this emitted folder as it stands.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Prove the emitted code: the same loss, gradients and weights as one process, and the bytes."""
+    from parlay.compiler.commands.verify import run
+
+    _exit(run(file, code=code, json=json))
+
+
+@app.command()
+def catalog(
+    kind: Annotated[
+        str | None, typer.Argument(help="model, gpu or node.", show_default=False)
+    ] = None,
+    name: Annotated[str | None, typer.Argument(help="One preset.", show_default=False)] = None,
+) -> None:
+    """List the presets, or print one with its source."""
+    from parlay.compiler.commands.catalog import run
+
+    _exit(run(kind, name))
+
+
+def _known(targets: list[str]) -> list[str]:
+    from parlay.compiler.backends import TARGETS
+
+    for target in targets:
+        if target not in TARGETS:
+            names = ", ".join(TARGETS)
+            raise typer.BadParameter(f"no target is called {target!r}; there are: {names}")
+    return targets
+
+
+def _exit(status: int) -> NoReturn:
+    raise typer.Exit(status)
+
+
+def main() -> NoReturn:
+    """The console script: a fault of Parlay's own ends in one line and exit 70."""
+    try:
+        app()
+    except BrokenPipeError:
+        # Whoever read the output has gone; nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as fault:
+        if os.environ.get("PARLAY_TRACEBACK"):
+            raise
+        words = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
+        print(
+            f"parlay: a fault of its own ({words}); please report the file and this line. "
+            "PARLAY_TRACEBACK=1 shows where.",
+            file=sys.stderr,
+        )
+        sys.exit(70)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""One module a command: calls the pipeline, prints, returns the exit status."""

@@ -1,0 +1,66 @@
+"""`parlay compile`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from parlay.compiler import pipeline
+from parlay.compiler.backends import TARGETS
+from parlay.compiler.commands.printing import refused, show
+from parlay.compiler.output import write_folder
+
+
+def list_targets() -> int:
+    """Names the targets and what each expresses."""
+    for name, target in TARGETS.items():
+        print(f"{name}: {target.says}")
+    return 0
+
+
+def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
+    """Writes the files of every target into `out`; all or nothing for each folder."""
+    job = pipeline.check(file, targets)
+    if refused(job) or refused(opened(job, "compile")):
+        return 1
+    emissions = [(target, pipeline.emit(job, target)) for target in targets]
+    for _, emission in emissions:
+        if refused(replace(job, diagnostics=emission.diagnostics)):
+            return 1
+    show([job], summary=False, stream=sys.stderr)
+    for _, emission in emissions:
+        for folder, files in emission.folders().items():
+            path = out / folder
+            try:
+                foreign = write_folder(path, files, force=force)
+            except OSError as failure:
+                print(f"parlay: {path} cannot be written: {failure.strerror}", file=sys.stderr)
+                return 1
+            if foreign:
+                _tell_foreign(path, foreign)
+                return 1
+            print(f"{path}/  {'  '.join(sorted(files))}")
+    return 0
+
+
+def opened(job: pipeline.Job, command: str) -> pipeline.Job:
+    """The job with an error for every phase whose degrees are open: `command` needs them all."""
+    from parlay.compiler.spec.problems import needs_degrees
+
+    told = tuple(
+        needs_degrees(command, [(path, phase.origins.span(path)) for path in sorted(phase.open)])
+        for phase in job.phases
+        if phase.open
+    )
+    return replace(job, diagnostics=told)
+
+
+def _tell_foreign(folder: Path, names: Sequence[str]) -> None:
+    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    print(
+        f"parlay: {folder}/ holds what Parlay did not write as it stands: {listed}. "
+        "Nothing was changed; --force replaces it.",
+        file=sys.stderr,
+    )

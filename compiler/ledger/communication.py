@@ -1,0 +1,197 @@
+"""What one training step sends, collective by collective, counted before any rank starts.
+
+Every row follows from the spec and the layout alone; `docs/emitted.md` has the table that these
+functions put into numbers, and `parlay verify` demands that the ranks do exactly this.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.ledger.held import held_by, table_of
+from parlay.compiler.spec.blocks import Spec
+from parlay.compiler.spec.blocks.parallel import Parallel
+
+DTYPES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+BYTES: Final = {"float64": 8, "int64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+GRADIENT_BUCKET: Final = 40_000_000
+"""Elements of one gradient all-reduce: large enough for the bandwidth, small enough to overlap."""
+
+
+class Kind(NamedTuple):
+    """What is summed up: calls of one collective, over one group, in one dtype."""
+
+    group: str
+    collective: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one rank of pipeline rank `stage` does in one step.
+
+    `bytes` is the sum over the calls of the message, the full tensor on one rank.
+    """
+
+    stage: int
+    group: str
+    collective: str
+    dtype: str
+    calls: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dtypes:
+    """The dtypes of a job by their torch names; `loss` is at least float32."""
+
+    compute: str
+    gradients: str
+    master: str
+    optimizer: str
+
+    @property
+    def wide(self) -> str:
+        """Where sums over the vocabulary and over gradients are made."""
+        return "float64" if self.compute == "float64" else "float32"
+
+
+def dtypes_of(spec: Spec) -> Dtypes:
+    """The dtypes that a spec asks for; fp8 and fp4 recipes keep bf16 between the products."""
+    train = spec.train
+    assert train is not None
+    compute = DTYPES.get(train.precision, "bfloat16")
+    gradients = "float64" if train.precision == "fp64" else DTYPES[train.gradients]
+    master = compute if train.master == "none" else "float32"
+    states = train.optimizer.get("states", "fp32")
+    optimizer = "float64" if train.precision == "fp64" else DTYPES[states]
+    return Dtypes(compute, gradients, master, optimizer)
+
+
+def step(spec: Spec, layout: Layout) -> tuple[Row, ...]:
+    """Every collective of one training step, by pipeline rank; groups of one rank do nothing."""
+    rows: list[Row] = []
+    for stage in range(spec.parallel.pp):
+        counter = _Counter()
+        _on_stage(counter, spec, layout, stage)
+        rows.extend(
+            Row(stage, kind.group, kind.collective, kind.dtype, calls, counter.bytes[kind])
+            for kind, calls in sorted(counter.calls.items())
+            if calls
+        )
+    return tuple(rows)
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self.calls: Counter[Kind] = Counter()
+        self.bytes: Counter[Kind] = Counter()
+
+    def add(
+        self, group: str, collective: str, dtype: str, *, elements: int, calls: int = 1
+    ) -> None:
+        """`calls` times a message of `elements` elements."""
+        kind = Kind(group, collective, dtype)
+        self.calls[kind] += calls
+        self.bytes[kind] += calls * elements * BYTES[dtype]
+
+
+def microbatches(spec: Spec) -> int:
+    """Microbatches of one step: global batch / (micro-batch · dp)."""
+    train = spec.train
+    assert train is not None
+    return train.global_batch // (train.micro_batch * spec.parallel.dp)
+
+
+def _on_stage(counter: _Counter, spec: Spec, layout: Layout, stage: int) -> None:
+    held = [s for s in layout.stages if s.stage == stage]
+    if spec.parallel.tp > 1:
+        for chunk in held:
+            _tensor_parallel(counter, spec, chunk)
+    if spec.parallel.pp > 1:
+        for chunk in held:
+            _pipeline(counter, spec, chunk, last=chunk.head)
+    _once_a_step(counter, spec, held)
+
+
+# ── Each microbatch ───────────────────────────────────────────────────────────
+
+
+def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
+    """Megatron's f and g (arXiv:1909.08053), or their gather and scatter form (arXiv:2205.05198)."""
+    train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
+    assert train is not None and model is not None
+    tokens = train.micro_batch * train.seq
+    activation, count = tokens * model.hidden, microbatches(spec)
+    pairs = 2 * chunk.layers  # attention and MLP each have a column and a row side
+
+    def send(collective: str, calls: int) -> None:
+        counter.add("tp", collective, dtypes.compute, elements=activation, calls=calls * count)
+
+    if spec.parallel.sequence_parallel:
+        # Column: gather forward, gather again and scatter backward; row: scatter, then gather.
+        send("all_gather", 3 * pairs + (1 if chunk.embedding else 0) + (2 if chunk.head else 0))
+        send("reduce_scatter", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+    else:
+        send("all_reduce", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+    if chunk.head:
+        # The maximum, then the sum of exponentials and the label's logit together.
+        counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=count)
+        counter.add("tp", "all_reduce", dtypes.wide, elements=2 * tokens, calls=count)
+
+
+def _pipeline(counter: _Counter, spec: Spec, chunk: Stage, *, last: bool) -> None:
+    train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
+    assert train is not None and model is not None
+    message = train.micro_batch * train.seq * model.hidden // _sequence_cut(spec.parallel)
+    borders = (0 if chunk.embedding else 1) + (0 if last else 1)
+    for collective in ("send", "recv"):
+        counter.add(
+            "pp", collective, dtypes.compute, elements=message, calls=borders * microbatches(spec)
+        )
+
+
+def _sequence_cut(parallel: Parallel) -> int:
+    return parallel.tp if parallel.sequence_parallel else 1
+
+
+# ── Once a step ───────────────────────────────────────────────────────────────
+
+
+def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
+    parallel, dtypes = spec.parallel, dtypes_of(spec)
+    numel, whole = _weights_on_rank(spec, held)
+    if parallel.dp > 1 and any(chunk.head for chunk in held):
+        counter.add("dp", "all_reduce", "int64", elements=1)  # labels that count
+        counter.add("dp", "all_reduce", dtypes.wide, elements=1)  # the loss
+    if parallel.tp > 1 and parallel.sequence_parallel:
+        counter.add("tp", "all_reduce", dtypes.gradients, elements=whole)
+    if parallel.dp > 1:
+        for elements in _buckets(numel):
+            counter.add("dp", "all_reduce", dtypes.gradients, elements=elements)
+    if parallel.tp * parallel.pp > 1:
+        group = "_".join(a for a in ("tp", "pp") if getattr(parallel, a) > 1)
+        counter.add(group, "all_reduce", dtypes.wide, elements=1)
+
+
+def _buckets(numel: int) -> Iterator[int]:
+    full, rest = divmod(numel, GRADIENT_BUCKET)
+    yield from [GRADIENT_BUCKET] * full
+    if rest:
+        yield rest
+
+
+def _weights_on_rank(spec: Spec, held: list[Stage]) -> tuple[int, int]:
+    """Elements of the weights that a rank of these chunks holds, and of those not cut over tp."""
+    table, tp = table_of(spec), spec.parallel.tp
+    numel = whole = 0
+    for chunk in held:
+        for weight in held_by(spec, table, chunk):
+            size = weight.on_rank(tp=tp)
+            numel += size
+            whole += 0 if weight.cut is not None else size
+    return numel, whole

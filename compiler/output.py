@@ -1,0 +1,102 @@
+"""Writing emitted files: all of them or none, and never over what somebody else wrote.
+
+Each emitted folder carries a manifest with the hash of every file. A file that is not in it, or
+that has changed since, belongs to a person.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+MANIFEST: Final = ".parlay.json"
+EXECUTABLE: Final = (".sh",)
+
+
+def write_folder(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[str]:
+    """Puts `files` (path inside the folder -> text) into `folder`; what stood there goes.
+
+    Returns the paths that a person wrote or edited, in which case nothing is changed unless
+    `force`. Raises `OSError` where the folder cannot be written.
+    """
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        return [str(folder)]
+    before = _manifest(folder)
+    foreign = [name for name in sorted(files) if _foreign(folder / name, before.get(name))]
+    foreign += [
+        name
+        for name in sorted(before)
+        if name not in files and _edited(folder / name, before[name])
+    ]
+    if foreign and not force:
+        return foreign
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _fill(staged, files)
+        if not folder.exists():
+            staged.chmod(0o755)
+            staged.rename(folder)
+            return []
+        for name in (*sorted(files), MANIFEST):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(staged / name, folder / name)
+        for name in before:
+            if name not in files:
+                (folder / name).unlink(missing_ok=True)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return []
+
+
+def _fill(folder: Path, files: Mapping[str, str]) -> None:
+    hashes = {}
+    for name, text in sorted(files.items()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = text.encode()
+        path.write_bytes(data)
+        path.chmod(0o755 if path.suffix in EXECUTABLE else 0o644)
+        hashes[name] = _hash(data)
+    manifest = json.dumps({"version": 1, "files": hashes}, indent=1, sort_keys=True)
+    (folder / MANIFEST).write_text(manifest + "\n")
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _manifest(folder: Path) -> dict[str, str]:
+    """The hashes of what was written last; empty where no manifest can be read."""
+    path = folder / MANIFEST
+    try:
+        files = json.loads(path.read_bytes())["files"]
+        return {
+            str(name): str(digest)
+            for name, digest in files.items()
+            if ".." not in Path(name).parts and not Path(name).is_absolute()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _foreign(path: Path, digest: str | None) -> bool:
+    """Whether something stands at `path` that Parlay did not write as it stands."""
+    if path.is_symlink():
+        return True
+    return path.exists() and (digest is None or _edited(path, digest))
+
+
+def _edited(path: Path, digest: str) -> bool:
+    if path.is_symlink() or path.is_dir():
+        return True
+    try:
+        return _hash(path.read_bytes()) != digest
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,129 @@
+"""Read -> parse -> resolve -> lay out -> check -> account -> emit: the table of contents.
+
+Every arrow is one function with plain data on both sides. Diagnostics are returned, never raised;
+an exception is a fault of Parlay's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parlay.compiler.project import Imports, project_root
+from parlay.compiler.spec.resolve import Phase, resolve
+from parlay.dsl.diagnostics import Diagnostic, Severity
+from parlay.dsl.parse import parse
+from parlay.dsl.read import read
+from parlay.dsl.source import Source
+
+if TYPE_CHECKING:
+    from parlay.compiler.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A file with its phases resolved: what every later step starts from.
+
+    `phases` is empty where the text could not be read at all. `sources` holds the texts that
+    diagnostics point into, by name.
+    """
+
+    path: Path
+    sources: Mapping[str, Source]
+    phases: tuple[Phase, ...]
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """The diagnostics that stop a compilation."""
+        return tuple(d for d in self.diagnostics if d.severity is Severity.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """The files of one target by their paths inside the output folder, or why there are none."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def files_of(self, folder: str) -> dict[str, str]:
+        """The files of one folder, by their names inside it."""
+        return {
+            path.removeprefix(f"{folder}/"): text
+            for path, text in self.files.items()
+            if path.startswith(f"{folder}/")
+        }
+
+    def folders(self) -> dict[str, dict[str, str]]:
+        """The files by folder: `torch`, or `PHASE/torch`."""
+        names = dict.fromkeys(path.rpartition("/")[0] for path in self.files)
+        return {name: self.files_of(name) for name in names}
+
+
+# ── The steps ─────────────────────────────────────────────────────────────────
+
+
+def load(path: Path) -> Job:
+    """Read, parse and resolve one file and what it imports."""
+    shown = str(path)
+    source, told = read(path, shown=shown)
+    if source is None:
+        return Job(path, {}, (), told)
+    tree, wrong = parse(source)
+    imports = Imports(path, project_root(path))
+    phases, unresolved = resolve(tree, imports)
+    diagnostics = (*told, *wrong, *unresolved)
+    return Job(path, {shown: source, **imports.sources}, phases, diagnostics)
+
+
+def lay_out(phase: Phase) -> Layout | None:
+    """Axes, groups, placement and stages of a phase; None where its degrees do not make a grid."""
+    from parlay.compiler.checks import degrees_hold
+    from parlay.compiler.layout import lay_out as laid_out
+
+    return laid_out(phase.spec) if degrees_hold(phase) else None
+
+
+def check(path: Path, targets: Iterable[str] = ()) -> Job:
+    """Everything wrong with a file, in one run: its text, its names and units, its layout."""
+    return checked(load(path), targets)
+
+
+def checked(job: Job, targets: Iterable[str] = ()) -> Job:
+    """The job with the diagnostics of the rules added, for the general case and for `targets`."""
+    from parlay.compiler.checks import run_rules
+
+    told = list(job.diagnostics)
+    for phase in job.phases:
+        told += run_rules(phase, tuple(targets), broken=bool(job.errors))
+    return Job(job.path, job.sources, job.phases, tuple(dict.fromkeys(told)))
+
+
+def emit(job: Job, target: str) -> Emission:
+    """The files of `target` for every phase; an `Emission` without files says why."""
+    from parlay.compiler.backends import backend
+
+    emitter = backend(target)
+    files: dict[str, str] = {}
+    told: list[Diagnostic] = []
+    for phase in job.phases:
+        layout = lay_out(phase)
+        assert layout is not None, "emission follows a clean check"
+        folder = f"{_folder(phase.name)}/{target}" if len(job.phases) > 1 else target
+        emitted = emitter(phase, layout, job)
+        told += emitted.diagnostics
+        files.update({f"{folder}/{name}": text for name, text in emitted.files.items()})
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in told):
+        return Emission({}, tuple(told))
+    return Emission(files, tuple(told))
+
+
+def _folder(phase: str) -> str:
+    """A phase's name as a folder: letters, digits, `-` and `_`, the rest replaced."""
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in phase)
+    return safe.strip("-") or "phase"
+
+
+Emitter = Callable[[Phase, "Layout", Job], Emission]
