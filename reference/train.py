@@ -1,0 +1,145 @@
+"""Training steps of the plain model, written out: initial weights, loss, clip, AdamW.
+
+`DIR/reference.json`: {"model": {...}, "optimizer": {"lr", "betas", "eps", "weight_decay"},
+"lr_schedule": {"warmup", "min_lr"}, "clip": 1.0 or null, "init": {"std"}, "seed", "steps"}; the
+fields of `model` are those of `Config`, `steps` is the length of the whole run. `DIR/batches.pt`
+holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
+
+`DIR/reference.pt` gets {"initial": weights, "losses": [float], "gradients": [weights] before
+clipping, "norms": [float] before clipping, "weights": weights after the steps}.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from parlay.reference.model import Config, Weights, logits, loss_sum, shapes
+from torch import Tensor
+
+ROWS_PER_DRAW = 256
+
+
+def initial(
+    config: Config, *, std: float, seed: int, dtype: torch.dtype = torch.float64
+) -> Weights:
+    """Matrices are normal, norm weights ones, biases zeros.
+
+    Rows are drawn 256 at a time, each draw from a generator of its own, in float32. What writes
+    into the residual stream (`o`, `down`) is drawn smaller by sqrt(2 * layers).
+    """
+    weights = {}
+    for name, shape in shapes(config).items():
+        if name.endswith(".bias"):
+            weights[name] = torch.zeros(shape, dtype=dtype)
+        elif len(shape) == 1:
+            weights[name] = torch.ones(shape, dtype=dtype)
+        else:
+            narrow = name.endswith((".o.weight", ".down.weight"))
+            scale = std / math.sqrt(2 * config.layers) if narrow else std
+            drawn = [
+                _drawn(f"{seed}/{name}/{start // ROWS_PER_DRAW}", min(ROWS_PER_DRAW, left), shape)
+                for start in range(0, shape[0], ROWS_PER_DRAW)
+                if (left := shape[0] - start)
+            ]
+            weights[name] = (torch.cat(drawn) * scale).to(dtype)
+    return weights
+
+
+def _drawn(text: str, rows: int, shape: tuple[int, ...]) -> Tensor:
+    digest = hashlib.sha256(text.encode()).digest()
+    generator = torch.Generator()
+    generator.manual_seed(int.from_bytes(digest[:8], "big") // 2)
+    return torch.randn(rows, *shape[1:], dtype=torch.float32, generator=generator)
+
+
+def learning_rate(step: int, *, lr: float, min_lr: float, warmup: int, steps: int) -> float:
+    """The rate of step `step`, counted from 0: up in a line, down in half a cosine.
+
+    Step warmup - 1 has `lr`; step `steps`, the first that is not taken, would have `min_lr`.
+    """
+    if step < warmup:
+        return (step + 1) * lr / warmup
+    way = min((step - warmup) / max(steps - warmup, 1), 1.0)
+    return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * way))
+
+
+class AdamW:
+    """Decoupled weight decay, on matrices only; both moments corrected for their start at zero."""
+
+    def __init__(self, *, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self.taken = 0
+        self.first: Weights = {}
+        self.second: Weights = {}
+
+    def step(self, weights: Weights, gradients: Weights, *, lr: float) -> Weights:
+        self.taken += 1
+        one, two = self.betas
+        updated = {}
+        for name, weight in weights.items():
+            gradient = gradients[name]
+            zero = torch.zeros_like(weight)
+            self.first[name] = one * self.first.get(name, zero) + (1 - one) * gradient
+            self.second[name] = two * self.second.get(name, zero) + (1 - two) * gradient.square()
+            mean = self.first[name] / (1 - one**self.taken)
+            spread = (self.second[name] / (1 - two**self.taken)).sqrt()
+            decay = lr * self.weight_decay if weight.dim() > 1 else 0.0
+            updated[name] = (1 - decay) * weight - lr * mean / (spread + self.eps)
+        return updated
+
+
+def gradients_of(
+    config: Config, weights: Weights, batch: list[tuple[Tensor, Tensor]]
+) -> tuple[float, Weights]:
+    """The loss, a mean over all labels of the global batch that count, and its gradients."""
+    leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+    tokens = torch.cat([tokens for tokens, _ in batch])
+    labels = torch.cat([labels for _, labels in batch])
+    counted = max(int((labels != -100).sum()), 1)
+    loss = loss_sum(logits(config, leaves, tokens), labels) / counted
+    found = torch.autograd.grad(loss, list(leaves.values()))
+    return loss.item(), dict(zip(leaves, found, strict=True))
+
+
+def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> dict[str, Any]:
+    """One step for each of `batches`."""
+    config = Config.of(facts["model"])
+    optimizer, schedule = facts["optimizer"], facts["lr_schedule"]
+    weights = initial(config, std=facts["init"]["std"], seed=facts["seed"])
+    out: dict[str, Any] = {"initial": weights, "losses": [], "gradients": [], "norms": []}
+    adam = AdamW(
+        betas=tuple(optimizer["betas"]),
+        eps=optimizer["eps"],
+        weight_decay=optimizer["weight_decay"],
+    )
+    for step, batch in enumerate(batches):
+        loss, gradients = gradients_of(config, weights, batch)
+        norm = math.sqrt(sum(float(one.square().sum()) for one in gradients.values()))
+        out["losses"].append(loss)
+        out["gradients"].append(gradients)
+        out["norms"].append(norm)
+        if facts["clip"] is not None:
+            scale = min(1.0, facts["clip"] / (norm + 1e-6))
+            gradients = {name: gradient * scale for name, gradient in gradients.items()}
+        lr = learning_rate(
+            step,
+            lr=optimizer["lr"],
+            min_lr=schedule["min_lr"],
+            warmup=schedule["warmup"],
+            steps=facts["steps"],
+        )
+        weights = adam.step(weights, gradients, lr=lr)
+    out["weights"] = weights
+    return out
+
+
+def run(folder: Path) -> None:
+    """Before: `folder` has reference.json and batches.pt. After: it has reference.pt."""
+    facts = json.loads((folder / "reference.json").read_text(encoding="utf-8"))
+    batches = torch.load(folder / "batches.pt", weights_only=True)
+    torch.save(train(facts, batches), folder / "reference.pt")
