@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from parlay.compiler import catalog
 from parlay.compiler.spec.blocks import Gpu, Model, Node
+from parlay.compiler.spec.resolve import resolve
 from parlay.compiler.spec.schema import (
     REQUIRED,
     Choice,
@@ -22,6 +23,8 @@ from parlay.compiler.spec.schema import (
     field_of,
     fields_of,
 )
+from parlay.dsl.parse import parse
+from parlay.dsl.source import Source
 from parlay.dsl.units import Dimension, units_of
 
 BLOCKS = {"model": Model, "gpu": Gpu, "node": Node}
@@ -91,6 +94,23 @@ def fits_variant(kind: Variant, value: str) -> bool:
     options = {option.name: option.types[0] for option in case.options}
     given = dict(part.strip().split(" = ") for part in call[2].split(","))
     return all(fits(options[name], number) for name, number in given.items())
+
+
+OPENINGS = {
+    "model": 'model from "{}"',
+    "gpu": 'cluster {{ node {{ gpus = 8, gpu from "{}" }} }}',
+    "node": 'cluster {{ node from "{}" }}',
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), ENTRIES)
+def test_an_entry_resolves_without_a_word(kind: str, name: str) -> None:
+    file, told = parse(Source("entry.par", OPENINGS[kind].format(name)))
+    phases, more = resolve(file, lambda _: (None, ()))
+    assert not told
+    assert not more
+    spec = phases[0].spec
+    assert (spec.model if kind == "model" else spec.cluster) is not None
 
 
 # ── Names ─────────────────────────────────────────────────────────────────────

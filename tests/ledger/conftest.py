@@ -1,61 +1,34 @@
-"""Models of the catalog, without the resolver."""
+"""Models of the catalog."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import pytest
-from parlay.compiler import catalog
-from parlay.compiler.spec.blocks import Experts, Mla, Model
-from parlay.compiler.spec.schema import REQUIRED, Derived, Setting, fields_of
-
-NESTED = {"mla": Mla, "experts": Experts}
+from parlay.compiler.spec.blocks import Model
+from parlay.compiler.spec.resolve import resolve
+from parlay.dsl.parse import parse
+from parlay.dsl.source import Source
 
 
 @pytest.fixture(scope="session")
 def preset_model() -> Callable[..., Model]:
-    """A model of the catalog, with fields replaced."""
+    """A model of the catalog, with attributes replaced."""
     return _preset_model
 
 
 def _preset_model(name: str, **changed: Any) -> Model:
-    preset = catalog.load("model", name)
-    assert preset is not None, name
-    return cast(Model, _build(Model, {**preset.values["model"], **changed}))
+    return replace(_resolved(name), **changed)
 
 
-def _build(block: type[Any], given: Mapping[str, Any]) -> Any:
-    values: dict[str, Any] = {}
-    for schema in fields_of(block):
-        value: Any
-        if schema.name in given:
-            written = given[schema.name]
-            if schema.name in NESTED:
-                value = written and _build(NESTED[schema.name], written)
-            else:
-                value = _value(written)
-            value = schema.normal(value) if schema.normal else value
-        elif isinstance(schema.default, Derived):
-            value = schema.default.function(
-                *(values[path.rsplit(".", 1)[1]] for path in schema.default.paths)
-            )
-        else:
-            value = None if schema.default is REQUIRED else schema.default
-        values[schema.attribute] = value
-    return block(**values)
-
-
-def _value(written: Any) -> Any:
-    if isinstance(written, list):
-        return tuple(written)
-    if not isinstance(written, str):
-        return written
-    if call := re.fullmatch(r"(\w+)\((.*)\)", written):
-        options = (part.split("=") for part in call[2].split(","))
-        return Setting(call[1], {key.strip(): float(value) for key, value in options})
-    try:
-        return float(written)
-    except ValueError:
-        return written
+@cache
+def _resolved(name: str) -> Model:
+    file, told = parse(Source("model.par", f'model from "{name}"'))
+    assert not told
+    phases, _ = resolve(file, lambda _: (None, ()))
+    model = phases[0].spec.model
+    assert model is not None
+    return model
