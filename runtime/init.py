@@ -42,28 +42,30 @@ def fill(
         dim = cut_of(name, cut or {})
         rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
         rows, columns = parameter.shape
-        first = rank * rows if dim == 0 else 0
-        last = rows * size if dim == 0 else rows
-        left = slice(rank * columns, (rank + 1) * columns) if dim == 1 else slice(columns)
+        shape = [rows * size if dim == 0 else rows, columns * size if dim == 1 else columns]
         if name.endswith(_VOCABULARY):
-            last = plan.model.vocab
+            shape[0] = plan.model.vocab
         std = plan.init.std
         if name.endswith(_RESIDUAL):
             std /= sqrt(2 * plan.model.layers)
-        shape = (last, columns * size if dim == 1 else columns)
+        # This rank's piece of the weight; rows from shape[0] on are padding and stay zero.
+        first = rank * rows if dim == 0 else 0
+        stop = min(first + rows, shape[0])
+        left = rank * columns if dim == 1 else 0
         parameter.zero_()
-        for block in range(first // BLOCK, -(-min(first + rows, last) // BLOCK)):
-            drawn = draw(name, block, shape=shape, seed=plan.seed) * std
-            # The rows that both this block and this rank have.
-            start = max(first, block * BLOCK)
-            stop = min(first + rows, block * BLOCK + len(drawn))
-            parameter[start - first : stop - first] = drawn[
-                start - block * BLOCK : stop - block * BLOCK, left
-            ]
+        at = first
+        while at < stop:
+            block, skipped = divmod(at, BLOCK)
+            drawn = draw(name, block, rows=shape[0], columns=shape[1], seed=plan.seed) * std
+            piece = drawn[skipped : skipped + stop - at, left : left + columns]
+            parameter[at - first : at - first + len(piece)] = piece
+            at += len(piece)
 
 
-def draw(name: str, block: int, *, shape: tuple[int, int], seed: int) -> Tensor:
-    """Block `block` of a weight of the (unpadded) `shape`, in float32 with standard deviation 1."""
+def draw(name: str, block: int, *, rows: int, columns: int, seed: int) -> Tensor:
+    """Block `block` of a weight [rows, columns]: float32, standard deviation 1."""
     key = int.from_bytes(sha256(f"{seed}/{name}/{block}".encode()).digest()[:8], "big") >> 1
-    rows = min(BLOCK, shape[0] - block * BLOCK)
-    return torch.randn(rows, *shape[1:], generator=torch.Generator().manual_seed(key))
+    rows = min(BLOCK, rows - block * BLOCK)
+    return torch.randn(
+        rows, columns, generator=torch.Generator().manual_seed(key), dtype=torch.float32
+    )

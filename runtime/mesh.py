@@ -70,6 +70,10 @@ class Mesh:
         )
         for axis in self._axes.values():
             setattr(self, axis.name, axis)
+        if self.device.type == "cuda" and "pp" in grid.axes:
+            # NCCL wants every rank of a group in its first call, and the pipeline's first messages
+            # are between two.
+            dist.all_reduce(torch.zeros((), device=self.device), group=self.pp.group)
         self._names = {axis.group.group_name: axis.name for axis in self._axes.values()}
 
     def __getattr__(self, name: str) -> Axis:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from parlay.runtime.collectives import reduce_scatter
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
-from parlay.runtime.weights import Place, Weights, shard_of
+from parlay.runtime.weights import Weights, shard_of
 from torch import Tensor, nn
 
 # ── Gradients ─────────────────────────────────────────────────────────────────
@@ -33,44 +33,35 @@ class Slice(NamedTuple):
     tensor: Tensor
 
 
-class Gradients:
+class GradientBuffer:
     """Adds every gradient up in one buffer of `dtype`, and frees it in the model.
 
     Before: backward runs over any number of microbatches. After: `buffer` holds their sum.
     """
 
+    owned: slice
+    """The range whose sums are complete here and whose weights are updated here."""
+
     def __init__(self, weights: Weights, *, dtype: torch.dtype) -> None:
         self.weights = weights
         self.buffer = torch.zeros_like(weights.buffer, dtype=dtype)
         self.owned = slice(0, self.buffer.numel())
-        """The range whose sums are complete here and whose weights are updated here."""
         for place in weights.places:
             parameter = weights.parameters[place.name]
             if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(_adder(self._view(place)))
-
-    def named(self) -> Iterator[tuple[str, Tensor]]:
-        """The gradients in their own shapes."""
-        for place in self.weights.places:
-            yield place.name, self._view(place)
+                view = weights.view(self.buffer, place)
+                parameter.register_post_accumulate_grad_hook(_adder(view))
 
     def sum_whole(self, *, axis: Axis) -> None:
-        """Sums the gradients of whole weights, each rank of `axis` having seen a slice of the
-        sequence: one all_reduce."""
+        """Sums the gradients of whole weights, of which each rank of `axis` has the share of its
+        piece of the sequence: one all_reduce."""
         dist.all_reduce(self.buffer[: self.weights.whole], group=axis.group)
-
-    def all_reduce(self, *, axis: Axis, bucket: int) -> None:
-        """Sums all gradients over `axis`, in all_reduces of `bucket` elements."""
-        parts = self.buffer[: self.weights.numel].split(bucket)
-        works = [dist.all_reduce(part, group=axis.group, async_op=True) for part in parts]
-        for work in works:
-            work.wait()
 
     def norm(self, *, over: Axis | None = None, once: Axis | None = None) -> Tensor:
         """The norm of all gradients.
 
-        `over` is the group that holds all weights: one all_reduce of one number. Whole weights are
-        the same on every rank of `once` and count on its first.
+        `over` is the group that owns all weights together: one all_reduce of one number. Whole
+        weights are the same on every rank of `once` and count on its first.
         """
         start, whole, stop = self.owned.start, self.weights.whole, self.owned.stop
         ranges = [(max(start, whole), stop)]
@@ -93,12 +84,25 @@ class Gradients:
         """Sets all gradients to zero."""
         self.buffer.zero_()
 
-    def _view(self, place: Place) -> Tensor:
-        return self.weights.view(self.buffer, place)
+
+class Gradients(GradientBuffer):
+    """Gradients that every rank of dp owns whole."""
+
+    def named(self) -> Iterator[tuple[str, Tensor]]:
+        """The gradients in their own shapes."""
+        for place in self.weights.places:
+            yield place.name, self.weights.view(self.buffer, place)
+
+    def all_reduce(self, *, axis: Axis, bucket: int) -> None:
+        """Sums all gradients over `axis`, in all_reduces of `bucket` elements."""
+        parts = self.buffer[: self.weights.numel].split(bucket)
+        works = [dist.all_reduce(part, group=axis.group, async_op=True) for part in parts]
+        for work in works:
+            work.wait()
 
 
-class ShardedGradients(Gradients):
-    """Gradients of which each rank of `axis` owns an equal shard once they are reduced.
+class ShardedGradients(GradientBuffer):
+    """Gradients of which each rank of `axis` owns an equal shard, once they are reduced.
 
     The weights are padded to a multiple of the size of `axis`.
     """
@@ -107,13 +111,18 @@ class ShardedGradients(Gradients):
         super().__init__(weights, dtype=dtype)
         self.owned = shard_of(self.buffer, axis)
 
+    def named(self) -> Iterator[Slice]:
+        """The owned pieces, flat."""
+        yield from slices(self.weights, self.buffer[self.owned], start=self.owned.start)
+
     def reduce_scatter(self, *, axis: Axis) -> None:
         """Sums all gradients over `axis`, each rank its own shard: one reduce_scatter."""
         reduce_scatter(self.buffer[self.owned], self.buffer, group=axis.group)
 
-    def slices(self) -> Iterator[Slice]:
-        """The owned pieces, flat."""
-        yield from slices(self.weights, self.buffer[self.owned], start=self.owned.start)
+
+def slices(self) -> Iterator[Slice]:
+    """The owned pieces, flat."""
+    yield from slices(self.weights, self.buffer[self.owned], start=self.owned.start)
 
 
 def slices(weights: Weights, buffer: Tensor, *, start: int) -> Iterator[Slice]:
@@ -147,7 +156,7 @@ class AdamW:
     def __init__(
         self,
         weights: Weights,
-        gradients: Gradients,
+        gradients: GradientBuffer,
         *,
         master: torch.dtype,
         states: torch.dtype,
