@@ -120,11 +120,6 @@ class ShardedGradients(GradientBuffer):
         reduce_scatter(self.buffer[self.owned], self.buffer, group=axis.group)
 
 
-def slices(self) -> Iterator[Slice]:
-    """The owned pieces, flat."""
-    yield from slices(self.weights, self.buffer[self.owned], start=self.owned.start)
-
-
 def slices(weights: Weights, buffer: Tensor, *, start: int) -> Iterator[Slice]:
     """The pieces of weights in `buffer`, which holds the flat layout from element `start` on."""
     for place in weights.places:
