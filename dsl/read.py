@@ -26,9 +26,7 @@ def read(
     name = shown if shown is not None else _shown(path, root)
     try:
         if root is not None and not _inside(path, root):
-            return _no(
-                name, "P008", "the file lies outside the project", help=f"its root is {root}"
-            )
+            return _no(name, "P008", "the file lies outside the project", f"its root is {root}")
         data = _bytes(path, name)
     except (OSError, ValueError) as problem:
         return None, (_unreadable(path, name, problem),)
@@ -83,9 +81,9 @@ def _exists(path: Path) -> bool:
 
 def _bytes(path: Path, name: str) -> bytes | Diagnostic:
     """The content; kind and size are looked at before anything is opened."""
-    found = os.stat(path)
+    found = path.stat()
     if stat.S_ISDIR(found.st_mode):
-        inside = sorted(entry.name for entry in Path(path).glob("*.par"))[:3]
+        inside = sorted(entry.name for entry in path.glob("*.par"))[:3]
         help = f"it holds {', '.join(f'`{entry}`' for entry in inside)}" if inside else ""
         return _fault(name, "P002", "this is a folder, not a file", help)
     if not stat.S_ISREG(found.st_mode):
