@@ -6,8 +6,8 @@ an exception is a fault of Parlay's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from parlay.dsl.read import read
 from parlay.dsl.source import Source
 
 if TYPE_CHECKING:
+    from parlay.compiler.backends.emission import Emission
     from parlay.compiler.layout import Layout
 
 
@@ -39,27 +40,6 @@ class Job:
     def errors(self) -> tuple[Diagnostic, ...]:
         """The diagnostics that stop a compilation."""
         return tuple(d for d in self.diagnostics if d.severity is Severity.ERROR)
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """The files of one target by their paths inside the output folder, or why there are none."""
-
-    files: Mapping[str, str] = field(default_factory=dict)
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-    def files_of(self, folder: str) -> dict[str, str]:
-        """The files of one folder, by their names inside it."""
-        return {
-            path.removeprefix(f"{folder}/"): text
-            for path, text in self.files.items()
-            if path.startswith(f"{folder}/")
-        }
-
-    def folders(self) -> dict[str, dict[str, str]]:
-        """The files by folder: `torch`, or `PHASE/torch`."""
-        names = dict.fromkeys(path.rpartition("/")[0] for path in self.files)
-        return {name: self.files_of(name) for name in names}
 
 
 # ── The steps ─────────────────────────────────────────────────────────────────
@@ -103,16 +83,17 @@ def checked(job: Job, targets: Iterable[str] = ()) -> Job:
 
 def emit(job: Job, target: str) -> Emission:
     """The files of `target` for every phase; an `Emission` without files says why."""
-    from parlay.compiler.backends import backend
+    from parlay.compiler.backends import emitter
+    from parlay.compiler.backends.emission import Emission
 
-    emitter = backend(target)
+    emit_phase = emitter(target)
     files: dict[str, str] = {}
     told: list[Diagnostic] = []
     for phase in job.phases:
         layout = lay_out(phase)
         assert layout is not None, "emission follows a clean check"
         folder = f"{_folder(phase.name)}/{target}" if len(job.phases) > 1 else target
-        emitted = emitter(phase, layout, job)
+        emitted = emit_phase(phase, layout, job.sources)
         told += emitted.diagnostics
         files.update({f"{folder}/{name}": text for name, text in emitted.files.items()})
     if any(diagnostic.severity is Severity.ERROR for diagnostic in told):
@@ -124,6 +105,3 @@ def _folder(phase: str) -> str:
     """A phase's name as a folder: letters, digits, `-` and `_`, the rest replaced."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in phase)
     return safe.strip("-") or "phase"
-
-
-Emitter = Callable[[Phase, "Layout", Job], Emission]

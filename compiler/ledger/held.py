@@ -35,5 +35,5 @@ def held_by(spec: Spec, table: WeightTable, chunk: Stage) -> Iterator[Weight]:
     if chunk.head:
         yield from table.further
         yield from table.last
-        if not chunk.embedding and spec.model.tied_embeddings:
-            yield parameters.rows_of.embedding_table(spec.model, padded_vocab(spec))
+        if not chunk.embedding:
+            yield from table.copied

@@ -1,0 +1,47 @@
+"""Readable PyTorch training code on the thin runtime: one folder, one layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from parlay.compiler.backends.emission import Emission
+from parlay.compiler.backends.render import render
+from parlay.compiler.backends.torch.plan import plan_of
+from parlay.compiler.backends.torch.refusals import refusals
+from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.layout import Layout
+from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.source import Source
+
+__all__ = ["emit", "refusals"]
+
+
+def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emission:
+    """The folder of a phase that passed its checks: code by structure, sizes in plan.json."""
+    refused = tuple(refusals(phase))
+    if refused:
+        return Emission({}, refused)
+    structure = Structure.of(phase, layout, sources)
+    context = structure.context()
+    files = {
+        "train.py": render("torch/train.py.j2", context),
+        "model.py": render("torch/model.py.j2", context),
+        "launch.sh": render("torch/launch.sh.j2", context),
+        "plan.json": dump(plan_of(phase, layout)),
+    }
+    if structure.mesh:
+        files["mesh.py"] = render("torch/mesh.py.j2", context)
+    return Emission(files)
+
+
+def dump(plan: Mapping[str, object]) -> str:
+    """plan.json: a section a line group, lists of numbers on one line."""
+    sections = (f" {json.dumps(key)}: {_section(value)}" for key, value in plan.items())
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
+def _section(value: object) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n" + ",\n".join(f"  {json.dumps(item)}" for item in value) + "\n ]"
+    return json.dumps(value)

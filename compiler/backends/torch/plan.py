@@ -1,0 +1,102 @@
+"""plan.json: the sizes and the predicted collectives that emitted code reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from parlay.compiler.backends.places import file_name
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger import communication, flops, held
+from parlay.compiler.spec.resolve import Phase
+
+
+def plan_of(phase: Phase, layout: Layout) -> dict[str, Any]:
+    """The plan of a phase; `docs/emitted.md` says what each part means."""
+    spec = phase.spec
+    model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
+    assert model is not None and train is not None and cluster is not None
+    dtypes = communication.dtypes_of(spec)
+    axes = {axis: getattr(parallel, axis) for axis in mesh_axes(phase)}
+    optimizer = train.optimizer
+    plan: dict[str, Any] = {
+        "version": 1,
+        "parlay": version("parlay"),
+        "source": file_name(phase.origins),
+        "phase": phase.name,
+        "mesh": axes,
+        "model": {
+            "layers": model.layers,
+            "hidden": model.hidden,
+            "heads": model.heads,
+            "kv_heads": model.kv_heads,
+            "head_dim": model.head_dim,
+            "ffn": model.ffn,
+            "vocab": model.vocab,
+            "padded_vocab": held.padded_vocab(spec),
+            "norm_eps": model.norm_eps,
+            "rope_theta": model.rope["theta"] if model.rope else None,
+        },
+        "stages": [
+            {
+                "stage": stage.stage,
+                "chunk": stage.chunk,
+                "layers": [stage.first, stage.last],
+                "embedding": stage.embedding,
+                "head": stage.head,
+            }
+            for stage in layout.stages
+        ],
+        "batch": {
+            "seq": train.seq,
+            "micro_batch": train.micro_batch,
+            "microbatches": communication.microbatches(spec),
+            "global_batch": train.global_batch,
+        },
+        "dtypes": {
+            "compute": dtypes.compute,
+            "gradients": dtypes.gradients,
+            "master": dtypes.master,
+            "optimizer": dtypes.optimizer,
+        },
+        "optimizer": {
+            "lr": optimizer["lr"],
+            "betas": list(optimizer["betas"]),
+            "eps": optimizer["eps"],
+            "weight_decay": optimizer["weight_decay"],
+        },
+        "lr_schedule": dict(train.lr_schedule.options),
+        "clip": train.clip,
+        "init": {"std": model.init_std},
+        "seed": train.seed,
+        "steps": steps_of(phase),
+        "data": {"format": spec.data.format, "path": spec.data.path},
+        "log": {"every": spec.log.every},
+        "buckets": {"gradients": communication.GRADIENT_BUCKET},
+        "peak_flops": flops.peak(cluster.node.gpu, train.precision),
+        "flops_per_token": flops.per_token(spec),
+        "collectives": [asdict(row) for row in communication.step(spec, layout)],
+    }
+    plan["spec"] = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    return plan
+
+
+def mesh_axes(phase: Phase) -> tuple[str, ...]:
+    """The axes above 1 in the file's order, fastest first."""
+    parallel = phase.spec.parallel
+    rest = [axis for axis in ("tp", "cp", "dp", "pp") if axis not in parallel.order]
+    order = [axis for axis in (*parallel.order, *rest) if axis != "ep"]
+    return tuple(axis for axis in order if getattr(parallel, axis) > 1)
+
+
+def steps_of(phase: Phase) -> int:
+    """Steps to train: as given, or what the token budget comes to, rounded up."""
+    train = phase.spec.train
+    assert train is not None
+    if train.steps is not None:
+        return train.steps
+    assert train.tokens is not None, "refused without either"
+    return -(-train.tokens // (train.global_batch * train.seq))

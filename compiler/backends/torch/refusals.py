@@ -1,0 +1,142 @@
+"""What the PyTorch back end cannot express yet, told at the field that asks for it.
+
+Nothing is dropped in silence: whatever a file may say is either emitted or refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from parlay.compiler.spec.blocks import Spec
+from parlay.compiler.spec.origins import Kind
+from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.diagnostics import Diagnostic, error
+
+CODE: Final = "B301"
+
+EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
+    "model.activation": ("swiglu",),
+    "model.norm": ("rmsnorm",),
+    "model.norm_placement": ("before",),
+    "model.norm_bias": (False,),
+    "model.embedding_norm": (False,),
+    "model.final_norm": (True,),
+    "model.position": ("rope",),
+    "model.rope.partial": (1.0,),
+    "model.rope.scaling": (1.0,),
+    "model.tied_embeddings": (False,),
+    "model.bias": ((),),
+    "model.dropout": (0.0,),
+    "model.qk_norm": ("none",),
+    "model.parallel_blocks": (False,),
+    "model.mtp_layers": (0,),
+    "parallel.cp": (1,),
+    "parallel.ep": (1,),
+    "parallel.zero": (0,),
+    "parallel.schedule": ("one_f_one_b",),
+    "parallel.offload": ("none",),
+    "train.precision": ("fp32", "bf16"),
+    "train.gradients": ("fp32",),
+    "train.optimizer": ("adamw",),
+    "train.optimizer.states": ("fp32",),
+    "train.optimizer.kahan": (False,),
+    "train.lr_schedule": ("cosine",),
+    "train.recompute": ("none",),
+    "train.attention": ("flash",),
+    "train.compile": (False,),
+    "data.tokenizer": (None,),
+    "data.validation": (0.0,),
+    "data.shuffle": (True,),
+    "data.packing": (True,),
+    "checkpoint.every": (None,),
+    "checkpoint.path": (None,),
+    "log.tensorboard": (False,),
+}
+"""The values of each field that emitted code can have; a field that is not here is a size."""
+
+ABSENT: Final = ("model.mla", "model.experts", "model.window", "model.softcap", "train.lora")
+
+
+def refusals(phase: Phase) -> Iterator[Diagnostic]:
+    """One diagnostic for each field whose value the back end cannot express."""
+    spec = phase.spec
+    if spec.model is None or spec.train is None:
+        return
+    for path, values in EXPRESSED.items():
+        value = value_at(spec, path)
+        if value is not None and value not in values:
+            yield _refused(phase, path, values)
+    for path in ABSENT:
+        if value_at(spec, path) is not None:
+            yield _absent(phase, path)
+    yield from _master(phase)
+    if spec.train.steps is None and spec.train.tokens is None:
+        yield error(
+            CODE,
+            "training needs an end",
+            phase.origins.block("train"),
+            "neither `steps` nor `tokens` is given",
+            help=["`steps = 1000` ends after so many steps, `tokens = 1T` by a token budget"],
+        )
+
+
+def value_at(spec: Spec, path: str) -> Any:
+    """The value of a field by its path; a setting's own name for a variant."""
+    value: Any = spec
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = value.get(name) if hasattr(value, "options") else getattr(value, name, None)
+    return value.name if hasattr(value, "options") else value
+
+
+def _refused(phase: Phase, path: str, values: tuple[Any, ...]) -> Diagnostic:
+    origin = phase.origins.get(path)
+    shown = origin.shown if origin else str(value_at(phase.spec, path))
+    name = path.rpartition(".")[2]
+    place, words = phase.origins.label(path, "not expressed by this target")
+    known = ", ".join(f"`{_shown(value)}`" for value in values)
+    return error(
+        CODE,
+        f"target torch cannot express `{name} = {shown}` yet",
+        place,
+        words,
+        help=[f"it expresses {known}"] if known else [],
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "absent"
+    return "none" if value == () else str(value)
+
+
+def _absent(phase: Phase, path: str) -> Diagnostic:
+    origin = phase.origins.get(path)
+    place = origin.span if origin else phase.origins.block(path)
+    if origin is None and path not in phase.origins.blocks:
+        below = [o for p, o in phase.origins.fields.items() if p.startswith(f"{path}.")]
+        given = [o for o in below if o.kind is Kind.PRESET]
+        place = given[0].span if given else place
+    name = path.rpartition(".")[2]
+    return error(CODE, f"target torch cannot express `{name}` yet", place, "not expressed")
+
+
+def _master(phase: Phase) -> Iterator[Diagnostic]:
+    train = phase.spec.train
+    assert train is not None
+    if train.precision == "bf16" and train.master == "none":
+        place, words = phase.origins.label("train.master", "bf16 weights without a master copy")
+        yield error(
+            CODE,
+            "target torch keeps fp32 masters of bf16 weights",
+            place,
+            words,
+            help=["`master = fp32`; bf16 weights alone lose updates below 1/256 of a weight"],
+        )
+    if train.precision == "fp32" and train.master == "fp32":
+        place, words = phase.origins.label("train.master", "fp32 weights need no second copy")
+        yield error(CODE, "target torch keeps no master copy of fp32 weights", place, words)

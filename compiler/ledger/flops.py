@@ -1,0 +1,35 @@
+"""Floating-point work of training, by a stated convention."""
+
+from __future__ import annotations
+
+from parlay.compiler.ledger import parameters
+from parlay.compiler.spec.blocks import Gpu, Spec
+
+CONVENTION = (
+    "6 x matrix parameters with the head, without the input embedding, active experts alone, "
+    "plus 12 x layers x heads x head_dim x seq (attention over the full square)"
+)
+
+
+def per_token(spec: Spec) -> float:
+    """Model FLOPs of one token, forward and backward, as `CONVENTION` says.
+
+    6·N + 12·L·a·d·s (arXiv:2104.04473, appendix, without recompute).
+    """
+    model, train = spec.model, spec.train
+    assert model is not None and train is not None
+    attention = 12 * model.layers * model.heads * model.head_dim * train.seq
+    return float(6 * parameters.matrix_parameters(model) + attention)
+
+
+def peak(gpu: Gpu, precision: str) -> float | None:
+    """The dense peak of one GPU at a precision, None where the catalog and the file have none."""
+    by_precision = {
+        "fp32": gpu.fp32_flops,
+        "fp16": gpu.fp16_flops,
+        "bf16": gpu.bf16_flops,
+        "fp8": gpu.fp8_flops,
+        "mxfp8": gpu.fp8_flops,
+        "nvfp4": gpu.fp4_flops,
+    }
+    return by_precision.get(precision)
