@@ -21,12 +21,14 @@ def _line(one: Diagnostic, sources: Mapping[str, Source]) -> str:
     properties = [("file", one.file)]
     place = region(one.span, sources)
     if place is not None:
-        properties += [("line", str(place.line)), ("endLine", str(place.end_line))]
+        properties.append(("line", str(place.line)))
         # GitHub takes columns only within one line, and its last column belongs to the place.
         if place.line == place.end_line:
             last = max(place.column, place.end_column - 1)
             properties += [("col", str(place.column)), ("endColumn", str(last))]
-    properties.append(("title", f"{one.code}"))
+        else:
+            properties.append(("endLine", str(place.end_line)))
+    properties.append(("title", one.code))
     text = [one.message, *(label.text for label in one.labels[:1] if label.text), *one.notes]
     text += [f"help: {help}" for help in one.help]
     written = ",".join(f"{name}={_property(value)}" for name, value in properties)

@@ -18,10 +18,11 @@ def to_sarif(
     diagnostics: Iterable[Diagnostic],
     sources: Mapping[str, Source],
     *,
-    version: str,
+    version: str | None = None,
     titles: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A log of one run. `titles` are the rules' one-line titles by code, where they are known."""
+    """A log of one run. `titles` are the rules' one-line titles by code, where they are known;
+    `version` is Parlay's."""
     told = in_order(diagnostics)
     codes = sorted({one.code for one in told})
     return {
@@ -32,7 +33,7 @@ def to_sarif(
                 "tool": {
                     "driver": {
                         "name": "parlay",
-                        "version": version,
+                        **({"version": version} if version else {}),
                         "rules": [_rule(code, titles or {}) for code in codes],
                     }
                 },

@@ -26,8 +26,9 @@ def render(
     sources: Mapping[str, Source],
     color: bool = False,
     width: int = 100,
+    summary: bool = True,
 ) -> str:
-    """All of them in the order of the text, each told once, and a line that counts them.
+    """All of them in the order of the text, each told once, and with `summary` a line that counts.
 
     `sources` are the texts by name; a place in a text that is not there is named only. Lines longer
     than `width` are cut around their marks; messages are never cut. Nothing of the text reaches
@@ -39,10 +40,12 @@ def render(
         return ""
     printer = _Printer(sources, color, max(width, _NARROWEST))
     parts = [printer.one(diagnostic) for diagnostic in told]
-    return "\n".join([*parts, printer.counted(summary(told), told)])
+    if summary:
+        parts.append(printer.counted(told))
+    return "\n".join(parts)
 
 
-def summary(diagnostics: Sequence[Diagnostic]) -> str:
+def counted(diagnostics: Sequence[Diagnostic]) -> str:
     """`run.par: 2 errors, 1 warning`; `3 files: …`; notes count where they are all there is."""
     files = list(dict.fromkeys(one.file for one in diagnostics))
     where = harmless(files[0]) if len(files) == 1 else f"{len(files)} files"
@@ -74,9 +77,9 @@ class _Printer:
     def paint(self, text: str, code: str) -> str:
         return f"{code}{text}{_RESET}" if self.color and text else text
 
-    def counted(self, text: str, told: Sequence[Diagnostic]) -> str:
+    def counted(self, told: Sequence[Diagnostic]) -> str:
         worst = next(level for level in Severity if count(told, level))
-        return self.paint(text, _COLORS[worst]) + "\n"
+        return self.paint(counted(told), _COLORS[worst]) + "\n"
 
     def one(self, diagnostic: Diagnostic) -> str:
         """One diagnostic, ending in a newline."""

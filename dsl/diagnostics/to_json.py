@@ -26,7 +26,7 @@ def file_entry(
     }
 
 
-def document(
+def to_json(
     files: Iterable[tuple[str, Iterable[Diagnostic]]], sources: Mapping[str, Source]
 ) -> dict[str, Any]:
     """The whole document of `check --json` for `(file, diagnostics)` pairs."""
