@@ -1,0 +1,25 @@
+"""The checks: one rule a file, asked about each phase of a job.
+
+`run_rules` asks them, `degrees_hold` says whether a layout exists, `page` is what `parlay explain`
+prints.
+"""
+
+from parlay.compiler.checks.degrees import degrees_hold
+from parlay.compiler.checks.pages import Page, codes, page
+from parlay.compiler.checks.rules import Rule, all_rules, rule
+from parlay.compiler.checks.run import check_phases, run_rules, subject_of
+from parlay.compiler.checks.subject import Subject
+
+__all__ = [
+    "Page",
+    "Rule",
+    "Subject",
+    "all_rules",
+    "check_phases",
+    "codes",
+    "degrees_hold",
+    "page",
+    "rule",
+    "run_rules",
+    "subject_of",
+]

@@ -21,7 +21,7 @@ def to_json(
         "name": name,
         "world": layout.world,
         "axes": _axes(layout.dense),
-        "expert_axes": _axes(layout.expert),
+        "expert_axes": _axes(layout.expert) if layout.expert is not None else [],
         "reach": {kind: asdict(layout.reach(kind)) for kind in layout.kinds},
         "stages": [_stage(stage) for stage in layout.stages],
     }

@@ -110,7 +110,9 @@ class Group:
         return tuple(inside), tuple(outside)
 
 
-def kinds(dense: Grid, sharded: Grid, expert: Grid, sharded_expert: Grid | None) -> Iterator[Group]:
+def kinds(
+    dense: Grid, sharded: Grid, expert: Grid | None, sharded_expert: Grid | None
+) -> Iterator[Group]:
     """Every kind of group of a layout.
 
     `dp_cp` is the ZeRO group of dense parameters and `edp` that of the experts; `shard` and
@@ -127,10 +129,11 @@ def kinds(dense: Grid, sharded: Grid, expert: Grid, sharded_expert: Grid | None)
     yield Group("model", dense, ("tp", "cp", "pp"))
     yield Group("shard", sharded, ("cp", "dp"))
     yield Group("replicate", sharded, ("cp_replicate", "dp_replicate"))
-    yield Group("ep", expert, ("ep",))
-    yield Group("etp", expert, ("etp",))
-    yield Group("etp_ep", expert, ("etp", "ep"))
-    yield Group("edp", expert, ("edp",))
+    if expert is not None:
+        yield Group("ep", expert, ("ep",))
+        yield Group("etp", expert, ("etp",))
+        yield Group("etp_ep", expert, ("etp", "ep"))
+        yield Group("edp", expert, ("edp",))
     if sharded_expert is not None:
         parts = [axis for axis in sharded_expert.axes if axis.startswith("edp")]
         replicate = tuple(axis for axis in parts if axis.startswith("edp_replicate"))

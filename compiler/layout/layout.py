@@ -8,6 +8,7 @@ from parlay.compiler.layout.groups import Group, Reach, kinds
 from parlay.compiler.layout.orders import (
     dense_grid,
     expert_grid,
+    needs_expert_grid,
     pipelines_agree,
     sharded_expert_grid,
     sharded_grid,
@@ -23,13 +24,14 @@ class Layout:
     """Where every rank stands and with whom it forms groups; nothing in it is as long as the world.
 
     `dense` holds tp, cp, dp and pp, `expert` holds etp, ep, edp and pp, over the same ranks;
-    `sharded` and `sharded_expert` are these with the ZeRO groups cut by `parallel.shard`.
+    `sharded` and `sharded_expert` are these with the ZeRO groups cut by `parallel.shard`. A job
+    without experts may have an order that leaves no expert grid; then there are no such groups.
     `stages` stand in the order in which a microbatch passes them; empty for a model without a
     shape.
     """
 
     dense: Grid
-    expert: Grid
+    expert: Grid | None
     sharded: Grid
     sharded_expert: Grid | None
     placement: Placement
@@ -63,7 +65,8 @@ class Layout:
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Where `rank` stands on every axis of both grids, the dense one first."""
-        return self.dense.coordinates(rank) | self.expert.coordinates(rank)
+        at = self.dense.coordinates(rank)
+        return at if self.expert is None else at | self.expert.coordinates(rank)
 
     def peers(self, rank: int) -> dict[str, list[int]]:
         """The group of each kind that `rank` belongs to, where it has more than one rank."""
@@ -95,10 +98,11 @@ def lay_out(spec: Spec) -> Layout:
     dense = dense_grid(parallel)
     assert dense.world == cluster.gpus, "a check lets no other product through"
     expert = expert_grid(parallel, world=cluster.gpus)
-    assert expert is not None, "a check lets no other expert product through"
-    assert pipelines_agree(dense, expert), "a check lets no such order through"
+    if expert is None or not pipelines_agree(dense, expert):
+        assert not needs_expert_grid(spec), "a check lets no such product or order through"
+        expert = None
     sharded = sharded_grid(dense, parallel.shard)
-    sharded_expert = sharded_expert_grid(expert, sharded)
+    sharded_expert = None if expert is None else sharded_expert_grid(expert, sharded)
     stages: tuple[Stage, ...] = ()
     if model is not None and model.layers is not None:
         counts = counts_of(model, parallel, seq=spec.train.seq if spec.train else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from parlay.compiler.spec.blocks.job import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.runtime.axes import Grid
 
@@ -61,6 +62,12 @@ def expert_grid(parallel: Parallel, *, world: int) -> Grid | None:
         return None
     sizes = {"etp": parallel.etp, "ep": parallel.ep, "edp": edp, "pp": parallel.pp}
     return Grid.of(sizes, order=expert_order(parallel.order))
+
+
+def needs_expert_grid(spec: Spec) -> bool:
+    """Whether experts have to be placed: the model has some, or ep or etp is above 1."""
+    has_experts = spec.model is not None and spec.model.experts is not None
+    return has_experts or spec.parallel.ep > 1 or spec.parallel.etp > 1
 
 
 def pipelines_agree(dense: Grid, expert: Grid) -> bool:

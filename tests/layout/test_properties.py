@@ -80,6 +80,7 @@ def test_coordinates_and_groups_of_a_rank(
     layout = _laid_out(job, fields)
     rank = data.draw(st.integers(0, layout.world - 1))
     at = layout.coordinates(rank)
+    assert layout.expert is not None
     for grid in (layout.dense, layout.expert):
         assert grid.rank_of({axis: at[axis] for axis in grid.axes}) == rank
     for kind, group in layout.kinds.items():

@@ -1,0 +1,57 @@
+"""The page of a rule, as `parlay explain` prints it: the rule's docstring, taken apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Final
+
+from parlay.compiler.checks.rules import MODULES, rule
+
+SECTIONS: Final = ("What", "Why", "Example", "Instead", "Source")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Title and sections; `example` breaks the rule, `instead` does not."""
+
+    code: str
+    title: str
+    what: str
+    why: str
+    example: str
+    instead: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The page as plain text."""
+        bodies = (self.what, self.why, self.example, self.instead, self.source)
+        parts = [f"{self.code}: {self.title}"]
+        for name, body in zip(SECTIONS, bodies, strict=True):
+            parts.append(f"{name}\n" + "".join(_indented(line) for line in body.splitlines()))
+        return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def codes() -> tuple[str, ...]:
+    """The codes that have a page."""
+    return tuple(MODULES)
+
+
+def page(code: str) -> Page | None:
+    """The page of a rule; None for an unknown code."""
+    found = rule(code)
+    if found is None or not found.__doc__:
+        return None
+    _, *parts = re.split(rf"^({'|'.join(SECTIONS)})\n", found.__doc__, flags=re.MULTILINE)
+    bodies = dict(zip(parts[::2], map(_body, parts[1::2]), strict=True))
+    return Page(code, found.TITLE, *(bodies.get(name, "") for name in SECTIONS))
+
+
+def _body(text: str) -> str:
+    return dedent(text).strip("\n")
+
+
+def _indented(line: str) -> str:
+    return f"    {line}\n" if line else "\n"
