@@ -14,20 +14,23 @@ from parlay.compiler.ledger import communication, flops, held
 from parlay.compiler.spec.resolve import Phase
 
 
-def plan_of(phase: Phase, layout: Layout) -> dict[str, Any]:
-    """The plan of a phase; `docs/emitted.md` says what each part means."""
+def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """The plan of a phase; `docs/emitted.md` says what each part means.
+
+    `axes` are those that the code has, by default the ones above 1.
+    """
     spec = phase.spec
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
     dtypes = communication.dtypes_of(spec)
-    axes = {axis: getattr(parallel, axis) for axis in mesh_axes(phase)}
+    sizes = {axis: getattr(parallel, axis) for axis in axes or mesh_axes(phase)}
     optimizer = train.optimizer
     plan: dict[str, Any] = {
         "version": 1,
         "parlay": version("parlay"),
         "source": file_name(phase.origins),
         "phase": phase.name,
-        "mesh": axes,
+        "mesh": sizes,
         "model": {
             "layers": model.layers,
             "hidden": model.hidden,

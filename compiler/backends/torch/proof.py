@@ -1,0 +1,77 @@
+"""The folder that a proof runs in: the emitted code as it stands, a small plan, the reference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from parlay.compiler.backends.torch import dump
+from parlay.compiler.backends.torch.plan import mesh_axes, plan_of
+from parlay.compiler.backends.torch.shrink import folded, shrink
+from parlay.compiler.layout import Layout, lay_out
+from parlay.compiler.ledger import parameters
+from parlay.compiler.ledger.held import held_by, padded_vocab, table_of
+from parlay.compiler.spec.blocks import Model, Spec
+from parlay.compiler.spec.resolve import Phase
+
+
+def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
+    """For each folded run its files: code/plan.json, weights.json and reference.json."""
+    for degrees in folded(phase.spec):
+        spec = shrink(phase.spec, layout.stages, degrees)
+        small = lay_out(spec)
+        plan = plan_of(replace(phase, spec=spec), small, axes=mesh_axes(phase))
+        plan["data"] = {"format": "tokens", "path": "../tokens.bin"}
+        yield {
+            "code/plan.json": dump(plan),
+            "weights.json": json.dumps(list(_weights(spec, small))),
+            "reference.json": json.dumps(_reference(spec, plan)),
+        }
+
+
+def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
+    """Every weight on every stage: its whole, unpadded shape and the dim that is cut over tp."""
+    assert spec.model is not None
+    table, padding = table_of(spec), padded_vocab(spec) - spec.model.vocab
+    for chunk in layout.stages:
+        for weight in held_by(spec, table, chunk):
+            padded = padding if weight.name in ("embedding.weight", "head.weight") else 0
+            shape = [weight.shape[0] - padded, *weight.shape[1:]]
+            yield {
+                "name": weight.name,
+                "shape": shape,
+                "tp_dim": weight.cut,
+                "stage": chunk.stage,
+                "padded_rows": padded,
+                "pieces": weight.units,
+            }
+
+
+def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
+    model = spec.model
+    assert model is not None
+    return {
+        "model": {**plan["model"], **_structure(model)},
+        "batch": plan["batch"],
+        "optimizer": plan["optimizer"],
+        "lr_schedule": plan["lr_schedule"],
+        "clip": plan["clip"],
+        "init": plan["init"],
+        "seed": plan["seed"],
+        "steps": plan["steps"],
+    }
+
+
+def _structure(model: Model) -> dict[str, Any]:
+    return {
+        "norm": model.norm,
+        "norm_bias": model.norm_bias,
+        "activation": model.activation,
+        "position": model.position,
+        "bias": list(model.bias),
+        "tied_embeddings": model.tied_embeddings,
+        "context": model.context,
+        "parameters": parameters.total(model),
+    }

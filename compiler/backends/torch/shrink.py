@@ -1,0 +1,134 @@
+"""A layout at a size that a laptop can prove: the same structure, small numbers.
+
+Only sizes change: what exists, in which order and how it is cut stays, so that the emitted code is
+the same text and reads another plan.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from math import lcm, prod
+from typing import Final
+
+from parlay.compiler.layout import Stage
+from parlay.compiler.layout.stages import steps_of
+from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
+
+MOST_RANKS: Final = 8
+AXES: Final = ("tp", "cp", "dp", "pp")
+
+
+def folded(spec: Spec) -> Iterator[dict[str, int]]:
+    """Degrees of at most eight ranks in which every pair of axes above 1 meets at least once.
+
+    As they stand where they fit; else each axis is 2, three of them at a time.
+    """
+    parallel = spec.parallel
+    degrees = {axis: getattr(parallel, axis) for axis in AXES}
+    if prod(degrees.values()) <= MOST_RANKS:
+        yield degrees
+        return
+    above = [axis for axis in AXES if degrees[axis] > 1]
+    for chosen in combinations(above, min(3, len(above))):
+        yield {axis: 2 if axis in chosen else 1 for axis in AXES}
+
+
+def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Spec:
+    """`spec` with small sizes at `degrees`, in float64; `stages` are those of the full layout."""
+    model, train, cluster = spec.model, spec.train, spec.cluster
+    assert model is not None and train is not None and cluster is not None
+    parallel = _parallel(spec.parallel, stages, degrees)
+    assert isinstance(parallel.stages, tuple)
+    small = _model(model, spec.parallel, parallel)
+    world = prod(degrees.values())
+    node = replace(cluster.node, gpus=world)
+    if node.link is not None:
+        node = replace(node, link=replace(node.link, domain=world))
+    return replace(
+        spec,
+        model=small,
+        cluster=replace(cluster, nodes=1, node=node),
+        parallel=parallel,
+        train=_train(train, spec.parallel, parallel),
+        data=replace(spec.data, format="tokens", path=None),
+    )
+
+
+def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Parallel:
+    """One or two layers a stage: two where a stage has more than the smallest one has."""
+    smaller = replace(
+        parallel,
+        tp=degrees["tp"],
+        cp=degrees["cp"],
+        dp=degrees["dp"],
+        pp=degrees["pp"],
+        shard=degrees["dp"] * degrees["cp"],
+    )
+    steps = steps_of(parallel.schedule, degrees["pp"])
+    ordered = sorted(stages, key=lambda stage: (stage.chunk, stage.stage))
+    least = min(stage.layers for stage in ordered)
+    # The first and the last stages are kept; those between are thinned out evenly.
+    picked = [ordered[i * (len(ordered) - 1) // max(1, steps - 1)] for i in range(steps)]
+    counts = tuple(2 if stage.layers > least else 1 for stage in picked)
+    if steps == 1:
+        counts = (2,)
+    return replace(smaller, stages=counts)
+
+
+def _model(model: Model, full: Parallel, small: Parallel) -> Model:
+    """Heads, key/value heads and widths that divide as those of the full model do."""
+    tp = small.tp
+    if full.tp > model.kv_heads:  # replicated: as few key/value heads as one over the ranks
+        kv_heads = max(1, tp // 2)
+    elif model.kv_heads == 1:
+        kv_heads = 1
+    else:
+        kv_heads = lcm(2, tp)
+    share = 1 if model.heads == model.kv_heads else 2
+    heads = lcm(kv_heads * share, tp)
+    stages = small.stages
+    assert isinstance(stages, tuple)
+    padded = model.vocab % (full.vocab_multiple * full.tp) != 0
+    vocab = 12 * tp * min(full.vocab_multiple, 4)
+    return replace(
+        model,
+        layers=sum(stages),
+        hidden=24,
+        heads=heads,
+        kv_heads=heads if model.heads == model.kv_heads else kv_heads,
+        head_dim=8,
+        ffn=20 * tp,
+        vocab=vocab - 1 if padded else vocab,
+        context=None if model.context is None else 64,
+    )
+
+
+def _train(train: Train, full: Parallel, small: Parallel) -> Train:
+    """Float64, a sequence that still divides, and microbatches as many as the schedule needs."""
+    seq = lcm(4, small.tp * 2 * small.cp)
+    microbatches = train.global_batch // (train.micro_batch * full.dp)
+    steps = steps_of(full.schedule, small.pp)
+    few = microbatches < steps_of(full.schedule, full.pp)
+    count = max(1, min(microbatches, steps - 1 if few else steps + 2))
+    if full.schedule.name == "interleaved":
+        count = 2 * small.pp
+    micro_batch = min(train.micro_batch, 2)
+    return replace(
+        train,
+        seq=seq,
+        micro_batch=micro_batch,
+        global_batch=micro_batch * count * small.dp,
+        precision="fp64",
+        clip=0.05 if train.clip > 0 else 0.0,
+        steps=10,
+        optimizer=replace(train.optimizer, options={**train.optimizer.options, "lr": 1e-2}),
+        lr_schedule=replace(train.lr_schedule, options=_schedule(train.lr_schedule.options)),
+    )
+
+
+def _schedule(options: object) -> dict[str, float]:
+    assert isinstance(options, dict)
+    small = {"warmup": 2, "min_lr": 1e-3, "decay": 4}
+    return {name: small[name] for name in options}
