@@ -1,7 +1,7 @@
 """Training steps of the plain model, written out: initial weights, loss, clip, AdamW.
 
 `DIR/reference.json`: {"model": {...}, "optimizer": {"lr", "betas", "eps", "weight_decay"},
-"lr_schedule": {"warmup", "min_lr"}, "clip": 1.0 or null, "init": {"std"}, "seed", "steps"}; the
+"lr_schedule": {"warmup", "min_lr"}, "clip": 1.0, 0 for none, "init": {"std"}, "seed", "steps"}; the
 fields of `model` are those of `Config`, `steps` is the length of the whole run. `DIR/batches.pt`
 holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
 
@@ -123,7 +123,7 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
         out["losses"].append(loss)
         out["gradients"].append(gradients)
         out["norms"].append(norm)
-        if facts["clip"] is not None:
+        if facts["clip"]:
             scale = min(1.0, facts["clip"] / (norm + 1e-6))
             gradients = {name: gradient * scale for name, gradient in gradients.items()}
         lr = learning_rate(

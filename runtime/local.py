@@ -19,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,19 +30,20 @@ from parlay.runtime.plan import Plan
 
 
 class RankFailure(RuntimeError):
-    """One rank failed, and the others were ended. `detail` is its traceback or its last output."""
+    """`ranks` failed or hung, and the others were ended. `detail` tells more of it: a traceback,
+    the last output, or where they were."""
 
-    def __init__(self, summary: str, *, rank: int, detail: str = "") -> None:
-        super().__init__(f"{summary}\n\n{detail}" if detail else summary)
-        self.summary, self.rank, self.detail = summary, rank, detail
+    def __init__(self, what: str, *, ranks: list[int], detail: str = "") -> None:
+        self.what, self.ranks, self.detail = what, ranks, detail
+        super().__init__(f"{self.told()}\n\n{detail}" if detail else self.told())
+
+    def told(self, names: Sequence[str] = ()) -> str:
+        """One sentence; `names` are what the ranks are called in it, by default their numbers."""
+        return ", ".join(names or [f"rank {rank}" for rank in self.ranks]) + " " + self.what
 
 
 class RankTimeout(RankFailure):
-    """The time limit passed. `waiting` are the ranks that had not finished."""
-
-    def __init__(self, summary: str, *, waiting: list[int], detail: str) -> None:
-        super().__init__(summary, rank=waiting[0], detail=detail)
-        self.waiting = waiting
+    """The time limit passed before these ranks had finished."""
 
 
 def run_ranks(
@@ -180,8 +181,8 @@ def _receive(
             continue
         rank.value = report.value
         if report.summary is not None:
-            summary = f"rank {rank.number} failed: {report.summary}"
-            yield report.at, RankFailure(summary, rank=rank.number, detail=report.detail)
+            what = f"failed: {report.summary}"
+            yield report.at, RankFailure(what, ranks=[rank.number], detail=report.detail)
 
 
 def _died(rank: _Rank) -> RankFailure:
@@ -189,9 +190,7 @@ def _died(rank: _Rank) -> RankFailure:
     rank.ended = True
     code = os.waitstatus_to_exitcode(status)
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    return RankFailure(
-        f"rank {rank.number} {how}", rank=rank.number, detail=_tail(rank.place.log, lines=80)
-    )
+    return RankFailure(how, ranks=[rank.number], detail=_tail(rank.place.log, lines=80))
 
 
 def _timed_out(waiting: list[_Rank], *, timeout: float | None) -> RankTimeout:
@@ -200,14 +199,9 @@ def _timed_out(waiting: list[_Rank], *, timeout: float | None) -> RankTimeout:
         os.kill(rank.pid, signal.SIGUSR1)
     time.sleep(0.3)
     stacks = {rank.number: _tail(rank.place.stack, lines=40) for rank in waiting}
-    numbers = sorted(stacks)
-    named = ", ".join(str(number) for number in numbers)
-    places = "\n\n".join(f"rank {number}:\n{stacks[number]}" for number in numbers)
-    return RankTimeout(
-        f"after {timeout:g} s still waiting for rank{'s' if len(numbers) > 1 else ''} {named}",
-        waiting=numbers,
-        detail=places,
-    )
+    places = "\n\n".join(f"rank {number}:\n{stacks[number]}" for number in sorted(stacks))
+    what = f"did not finish in {timeout:g} s"
+    return RankTimeout(what, ranks=sorted(stacks), detail=places)
 
 
 def _tail(path: Path | None, *, lines: int) -> str:

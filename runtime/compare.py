@@ -1,0 +1,251 @@
+"""Compares what every rank computed with the plain model, weight by weight.
+
+The error of a tensor is max|a - b| / max|b|, where b is the reference's whole weight or gradient.
+What is not a number, or has no place in the reference, is as far off as can be.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from parlay.runtime.axes import Grid
+from torch import Tensor
+
+LIMIT = 1e-10
+FAR = sys.float_info.max
+TOLD = 8
+"""So many sentences of one kind are told; the rest is counted."""
+
+VANISHING = 1e-12
+"""A gradient below this share of the largest one is rounding: the bias of a key has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weight:
+    """A row of weights.json: a weight of the pipeline rank `stage`, and how tp cuts it."""
+
+    name: str
+    shape: tuple[int, ...]  # of the whole weight, without padding
+    tp_dim: int | None
+    stage: int
+    padded_rows: int  # rows of zeros that follow those of `shape`, before the cut
+
+    def piece(self, whole: Tensor, *, rank: int, size: int) -> Tensor:
+        """The part of rank `rank` of `size` on tp; `whole` is the weight or its gradient."""
+        if self.padded_rows:
+            whole = torch.cat((whole, whole.new_zeros(self.padded_rows, *whole.shape[1:])))
+        if self.tp_dim is None:
+            return whole
+        part = whole.shape[self.tp_dim] // size
+        return whole.narrow(self.tp_dim, rank * part, part)
+
+
+# ── One comparison ────────────────────────────────────────────────────────────
+
+
+@dataclass(kw_only=True)
+class Comparison:
+    """One kind of tensor over all ranks: how many there were, the worst, and what is wrong."""
+
+    what: str
+    compared: int = 0
+    worst: str | None = None
+    worst_error: float = -1.0
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, name: str, a: Tensor, b: Tensor, *, scale: float, where: str) -> None:
+        """`scale` is max|b| of the whole tensor that b is of."""
+        self.compared += 1
+        if a.shape != b.shape:
+            self.fault(name, f"is {list(a.shape)}, not {list(b.shape)}", where)
+            return
+        off = float((a - b).abs().max()) if a.numel() else 0.0
+        error = off / max(scale, sys.float_info.min)
+        if not error <= FAR:  # infinite, or not a number
+            self.fault(name, "is not finite", where)
+        elif error > LIMIT:
+            self.fault(name, f"is off by {error:.1e}", where, error=error)
+        elif error > self.worst_error:
+            self.worst, self.worst_error = name, error
+
+    def fault(self, name: str, words: str, where: str, *, error: float = FAR) -> None:
+        if error > self.worst_error:
+            self.worst, self.worst_error = name, error
+        self.faults.append(f"{self.what} {name} {words} on {where}")
+
+    @property
+    def passed(self) -> bool:
+        return self.compared > 0 and not self.faults
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "compared": self.compared,
+            "max_relative_error": None if self.worst is None else self.worst_error,
+            "worst": self.worst,
+            "passed": self.passed,
+        }
+
+    def failures(self) -> list[str]:
+        """The sentences that are told; one, where nothing was compared."""
+        if not self.compared and not self.faults:
+            return [f"no {self.what} was compared"]
+        rest = len(self.faults) - TOLD
+        return self.faults[:TOLD] + ([f"{self.what}: {rest} more"] if rest > 0 else [])
+
+
+# ── All of them ───────────────────────────────────────────────────────────────
+
+
+class Place(NamedTuple):
+    """A rank as the comparisons see it."""
+
+    stage: int
+    tp: int  # its rank on tp
+    words: str  # what it is called
+
+
+class Comparisons:
+    """Every rank's record against the reference.
+
+    `records` are what `prove` writes, by rank; `reference` is what `parlay.reference` writes.
+    """
+
+    NAMES = ("loss", "gradients", "norm", "initial", "weights")
+
+    def __init__(
+        self,
+        records: Sequence[Mapping[str, Any]],
+        *,
+        grid: Grid,
+        weights: Iterable[Weight],
+        reference: Mapping[str, Any],
+    ) -> None:
+        self.grid, self.reference = grid, reference
+        self.tp_size = grid.size("tp") if "tp" in grid.axes else 1
+        self.last = grid.size("pp") - 1 if "pp" in grid.axes else 0
+        self.weights: dict[int, dict[str, Weight]] = {}
+        for weight in weights:
+            self.weights.setdefault(weight.stage, {})[weight.name] = weight
+        self.vanishing = vanishing(reference["gradients"])
+        self.loss = Comparison(what="loss")
+        self.norm = Comparison(what="gradient norm")
+        self.initial = Comparison(what="initial weight")
+        self.gradients = Comparison(what="gradient")
+        self.final = Comparison(what="trained weight")
+        for rank, record in enumerate(records):
+            self._compare(place_of(rank, grid=grid), record)
+        self._complete(records)
+
+    def by_name(self) -> dict[str, Comparison]:
+        kinds = self.loss, self.gradients, self.norm, self.initial, self.final
+        return dict(zip(self.NAMES, kinds, strict=True))
+
+    def _compare(self, place: Place, record: Mapping[str, Any]) -> None:
+        self._held(self.initial, place, record["initial"], self.reference["initial"])
+        self._held(self.final, place, record["weights"], self.reference["weights"])
+        for step, loss in enumerate(record["losses"]):
+            expected = self.reference["losses"][step] if place.stage == self.last else None
+            self._number(self.loss, step, loss, expected, where=place.words)
+        for step, norm in enumerate(record["norms"]):
+            self._number(self.norm, step, norm, self.reference["norms"][step], where=place.words)
+        for step, gradients in enumerate(record["gradients"]):
+            self._gradients(place, step, gradients)
+
+    def _held(
+        self,
+        comparison: Comparison,
+        place: Place,
+        found: Mapping[str, Tensor],
+        reference: Mapping[str, Tensor],
+    ) -> None:
+        """The weights of a rank: each that it should hold, and no other."""
+        expected = self.weights.get(place.stage, {})
+        for name in sorted(found.keys() - expected.keys()):
+            comparison.fault(name, "does not belong", place.words)
+        for name, weight in expected.items():
+            if name not in found:
+                comparison.fault(name, "is missing", place.words)
+                continue
+            # The steps of a vanishing gradient are rounding, scaled up by Adam to any size.
+            scale = max_of(reference[name]) if name not in self.vanishing else 1.0
+            piece = weight.piece(reference[name], rank=place.tp, size=self.tp_size)
+            comparison.add(name, found[name], piece, scale=scale, where=place.words)
+
+    def _gradients(
+        self, place: Place, step: int, found: Iterable[tuple[str, int | None, Tensor]]
+    ) -> None:
+        """Of the gradients of a rank, those it has; a flat piece starts at its offset."""
+        reference, expected = self.reference["gradients"][step], self.weights.get(place.stage, {})
+        where = f"{place.words} in step {step}"
+        largest = max(max_of(gradient) for gradient in reference.values())
+        for name, offset, tensor in found:
+            if name not in expected:
+                self.gradients.fault(name, "does not belong", where)
+                continue
+            piece = expected[name].piece(reference[name], rank=place.tp, size=self.tp_size)
+            if offset is not None:
+                piece = piece.flatten()[offset : offset + tensor.numel()]
+            scale = largest if name in self.vanishing else max_of(reference[name])
+            self.gradients.add(name, tensor, piece, scale=scale, where=where)
+
+    def _complete(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Each rank has the gradients of all its weights; where gradients come in flat pieces, the
+        ranks that hold the same weights have them between them."""
+        pieces = any(
+            offset is not None for record in records for _, offset, _ in record["gradients"][0]
+        )
+        owners, owned = [], Counter[tuple[Place, int, str]]()
+        for rank, record in enumerate(records):
+            owner = place_of(rank, grid=self.grid)
+            if pieces:
+                owner = owner._replace(words=f"the ranks of stage {owner.stage}, tp {owner.tp}")
+            owners.append(owner)
+            for step, gradients in enumerate(record["gradients"]):
+                for name, _, tensor in gradients:
+                    owned[owner, step, name] += tensor.numel()
+        for owner in dict.fromkeys(owners):
+            for name, weight in self.weights.get(owner.stage, {}).items():
+                whole = self.reference["initial"][name]
+                size = weight.piece(whole, rank=owner.tp, size=self.tp_size).numel()
+                for step in range(len(self.reference["losses"])):
+                    have = owned[owner, step, name]
+                    if have != size:
+                        words = f"has {have} elements of {size}" if have else "is missing"
+                        self.gradients.fault(name, words, f"{owner.words} in step {step}")
+
+    @staticmethod
+    def _number(
+        comparison: Comparison, step: int, a: float | None, b: float | None, *, where: str
+    ) -> None:
+        name = f"of step {step}"
+        if (a is None) != (b is None):
+            comparison.fault(name, "is missing" if a is None else "does not belong", where)
+        elif a is not None and b is not None:
+            pair = torch.tensor([a, b], dtype=torch.float64)
+            comparison.add(name, pair[0], pair[1], scale=abs(b), where=where)
+
+
+def place_of(rank: int, *, grid: Grid) -> Place:
+    at = grid.coordinates(rank)
+    words = " · ".join(f"{axis} {one}" for axis, one in at.items())
+    return Place(
+        at.get("pp", 0), at.get("tp", 0), f"rank {rank}" + (f" ({words})" if words else "")
+    )
+
+
+def max_of(tensor: Tensor) -> float:
+    return float(tensor.abs().max())
+
+
+def vanishing(gradients: Sequence[Mapping[str, Tensor]]) -> set[str]:
+    """The weights whose gradients are rounding in every step."""
+    alive = set()
+    for step in gradients:
+        limit = VANISHING * max(max_of(gradient) for gradient in step.values())
+        alive |= {name for name, gradient in step.items() if max_of(gradient) > limit}
+    return set(gradients[0]) - alive

@@ -1,0 +1,67 @@
+"""What one rank of a proof does: three steps of an emitted folder, everything kept on the way."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from parlay.runtime.axes import Grid
+from parlay.runtime.count import Counter, named_groups
+from parlay.runtime.plan import Plan
+
+STEPS = 3
+
+
+def prove(rank: int, *, code: Path, out: Path) -> None:
+    """Runs `build`, then `backward` and `update` of code/train.py; after: `out` has the record.
+
+    {"initial": {name: weight}, "losses": [number or None], "norms": [number],
+    "gradients": [[(name, offset or None, tensor)]], "weights": {name: weight}, "counts": [rows]}.
+    An offset belongs to a flat piece of a gradient, which is what a rank owns under ZeRO-1.
+    """
+    os.chdir(code)
+    sys.path.insert(0, str(code))
+    # A file edited twice in a second looks unchanged to a cache of its byte code.
+    sys.dont_write_bytecode = True
+    sys.pycache_prefix = str(out.parent / "no-byte-code")
+    train: Any = importlib.import_module("train")
+    plan = Plan.load(code / "plan.json")
+    job = train.build(plan)
+    record: dict[str, Any] = {"initial": weights_of(job), "losses": [], "norms": []}
+    record |= {"gradients": [], "counts": []}
+    groups = named_groups(Grid(tuple(plan.mesh.items())))
+    for step in range(STEPS):
+        counter = Counter(groups)
+        with counter:
+            loss = train.backward(job, job.data.batch(step))
+        record["losses"].append(number(loss))
+        record["gradients"].append(gradients_of(job))
+        with counter:
+            norm = train.update(job, step)
+        record["norms"].append(number(norm))
+        record["counts"].append(counter.rows())
+    record["weights"] = weights_of(job)
+    torch.save(record, out)
+
+
+def weights_of(job: Any) -> dict[str, torch.Tensor]:
+    return {name: kept(weight) for name, weight in job.model.named_parameters()}
+
+
+def gradients_of(job: Any) -> list[tuple[str, int | None, torch.Tensor]]:
+    found = []
+    for name, *offset, tensor in job.gradients.named():
+        found.append((name, offset[0] if offset else None, kept(tensor)))
+    return found
+
+
+def kept(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", torch.float64, copy=True).contiguous()
+
+
+def number(value: torch.Tensor | float | None) -> float | None:
+    return None if value is None else float(value)

@@ -1,0 +1,110 @@
+"""What the ranks sent beside what plan.json predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from parlay.runtime.axes import Grid
+from parlay.runtime.compare import place_of
+
+Key = tuple[str, str, str]
+"""Group, collective, dtype."""
+
+Amounts = dict[Key, tuple[int, int]]
+"""Calls and bytes."""
+
+
+def compare_sent(
+    counts: Sequence[Sequence[Sequence[Mapping[str, Any]]]],
+    *,
+    predicted: Iterable[Mapping[str, Any]],
+    grid: Grid,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """`counts` has, by rank and step, the rows of a Counter. Returns the rows of all stages, and a
+    sentence for each that differs.
+
+    Each rank is held against the prediction of its stage, in each step; a stage's row shows a rank
+    that differs, if one does. Groups are the same if their members are: where a replica is all
+    there is, `world` is `tp_pp`.
+    """
+    expected, names = _expected(predicted, grid)
+    shown: dict[tuple[int, Key], tuple[int, int]] = {}
+    wrong = []
+    for rank, steps in enumerate(counts):
+        place = place_of(rank, grid=grid)
+        due = expected.get(place.stage, {})
+        for step, rows in enumerate(steps):
+            ran = _summed(rows, grid)
+            for key in sorted(due.keys() | ran.keys()):
+                amount, wanted = ran.get(key, (0, 0)), due.get(key, (0, 0))
+                at = place.stage, key
+                if amount == wanted:
+                    shown.setdefault(at, amount)
+                elif shown.get(at, wanted) == wanted:
+                    shown[at] = amount  # the first that differs is told for all of its stage
+                    wrong.append(_sentence(key, names, amount, wanted, place.words, step))
+    rows_out = [
+        _row(stage, key, names, amount, expected.get(stage, {}).get(key, (0, 0)))
+        for (stage, key), amount in sorted(shown.items())
+    ]
+    return rows_out, wrong
+
+
+def members(group: str, grid: Grid) -> str:
+    """A group's name by its members: its axes that are above 1, in the order of the grid."""
+    axes = grid.axes if group == "world" else tuple(group.split("_"))
+    if not set(axes) <= set(grid.axes):
+        return group
+    return "_".join(axis for axis in grid.axes if axis in axes and grid.size(axis) > 1)
+
+
+def _expected(
+    predicted: Iterable[Mapping[str, Any]], grid: Grid
+) -> tuple[dict[int, Amounts], dict[str, str]]:
+    by_stage: dict[int, list[Mapping[str, Any]]] = {}
+    names: dict[str, str] = {}
+    for row in predicted:
+        by_stage.setdefault(row["stage"], []).append(row)
+        names.setdefault(members(row["group"], grid), row["group"])
+    return {stage: _summed(rows, grid) for stage, rows in by_stage.items()}, names
+
+
+def _summed(rows: Iterable[Mapping[str, Any]], grid: Grid) -> Amounts:
+    amounts: Amounts = {}
+    for row in rows:
+        key = members(row["group"], grid), row["collective"], row["dtype"]
+        calls, size = amounts.get(key, (0, 0))
+        amounts[key] = calls + row["calls"], size + row["bytes"]
+    return amounts
+
+
+def _row(
+    stage: int, key: Key, names: Mapping[str, str], amount: tuple[int, int], due: tuple[int, int]
+) -> dict[str, Any]:
+    group, collective, dtype = key
+    return {
+        "stage": stage,
+        "group": names.get(group, group),
+        "collective": collective,
+        "dtype": dtype,
+        "calls": amount[0],
+        "bytes": amount[1],
+        "predicted_calls": due[0],
+        "predicted_bytes": due[1],
+    }
+
+
+def _sentence(
+    key: Key,
+    names: Mapping[str, str],
+    amount: tuple[int, int],
+    due: tuple[int, int],
+    where: str,
+    step: int,
+) -> str:
+    group, collective, dtype = key
+    return (
+        f"{collective} over {names.get(group, group)} ({dtype}): {amount[0]} calls with "
+        f"{amount[1]} bytes, predicted {due[0]} with {due[1]}, on {where} in step {step}"
+    )
