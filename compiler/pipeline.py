@@ -73,11 +73,15 @@ def check(path: Path, targets: Iterable[str] = ()) -> Job:
 
 def checked(job: Job, targets: Iterable[str] = ()) -> Job:
     """The job with the diagnostics of the rules added, for the general case and for `targets`."""
-    from parlay.compiler.checks import run_rules
+    from parlay.compiler.checks import check_phases
 
-    told = list(job.diagnostics)
-    for phase in job.phases:
-        told += run_rules(phase, tuple(targets), broken=bool(job.errors))
+    targets = tuple(targets)
+    told = [*job.diagnostics]
+    told += check_phases(job.phases, targets, broken=bool(job.errors))
+    if targets:
+        from parlay.compiler.backends import refusals
+
+        told += [said for phase in job.phases for name in targets for said in refusals(name, phase)]
     return Job(job.path, job.sources, job.phases, tuple(dict.fromkeys(told)))
 
 

@@ -45,7 +45,6 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
                 "tp_dim": weight.cut,
                 "stage": chunk.stage,
                 "padded_rows": padded,
-                "pieces": weight.units,
             }
 
 
