@@ -26,11 +26,12 @@ class Enough(Exception):
 
 
 class Cursor:
-    """Invariant: `at` never passes the last token, whose kind is `end`."""
+    """Invariant: `at` never passes the first token of kind `end`."""
 
     def __init__(self, source: Source, lexed: Lexed) -> None:
         self.source = source
-        self.tokens = lexed.tokens
+        # Looking ahead by two never needs to look whether there is so much.
+        self.tokens = [*lexed.tokens, lexed.tokens[-1], lexed.tokens[-1]]
         self.lost = lexed.lost
         self.lexical = lexed.diagnostics
         self.told: list[Diagnostic] = []
@@ -55,8 +56,8 @@ class Cursor:
         return token
 
     def after(self, count: int = 1) -> Token:
-        """The token `count` places on."""
-        return self.tokens[min(self.at + count, len(self.tokens) - 1)]
+        """The token one or two places on."""
+        return self.tokens[self.at + count]
 
     @property
     def before(self) -> Token:
