@@ -169,7 +169,8 @@ class Structure:
             embedded = "x = self.embedding(x)"
             loss = [
                 "logits = self.head(self.norm(x))[..., : self.plan.model.vocab].flatten(0, 1)",
-                'return F.cross_entropy(logits.to(wide(x.dtype)), labels.flatten(), reduction="sum")',
+                "logits = logits.to(wide(x.dtype))",
+                'return F.cross_entropy(logits, labels.flatten(), reduction="sum")',
             ]
         layers = [
             "cos, sin = rotary(self.plan, like=x)",
@@ -202,6 +203,9 @@ class Structure:
         built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in self.axes]
         return {
             "says": Code(self._says()),
+            "computes": Code(
+                train.precision + (" over fp32 masters" if train.master == "fp32" else "")
+            ),
             "what_starts": Code("the ranks" if self.mesh else "it"),
             "train_imports": [Code(line) for line in self._train_imports()],
             "built_for": Code(", ".join(built) or at("model.layers")),
@@ -218,6 +222,8 @@ class Structure:
                 if self.mesh
                 else "Gradients of the mean loss over all valid labels of the global batch."
             ),
+            "plan_name": Code("plan" if pp else "job.plan"),
+            "where": [Code(line) for line in self._where()],
             "lr_schedule": Code(train.lr_schedule.name),
             "clip": train.clip > 0,
             "before_clip": Code(" before they were clipped" if train.clip > 0 else ""),
@@ -225,9 +231,16 @@ class Structure:
             "writes": Code(" and ".join(writes)),
         }
 
+    def _where(self) -> list[str]:
+        """The device and, where anything is summed over an axis, the mesh."""
+        if not self.mesh:
+            return ["device = job.device"]
+        if "dp" in self.axes or self.sequence:
+            return ["mesh, device = job.mesh, job.mesh.device"]
+        return ["device = job.mesh.device"]
+
     def _says(self) -> str:
-        parallel, train = self.phase.spec.parallel, self.phase.spec.train
-        assert train is not None
+        parallel = self.phase.spec.parallel
         parts = []
         if "tp" in self.axes:
             with_sequence = " with sequence parallelism" if self.sequence else ""
@@ -236,9 +249,7 @@ class Structure:
             parts.append(f"dp {parallel.dp}")
         if "pp" in self.axes:
             parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
-        where = ", ".join(parts) or "one process"
-        master = " over fp32 masters" if train.master == "fp32" else ""
-        return f"{where}; {train.precision}{master}"
+        return ", ".join(parts) or "one process"
 
     def _train_imports(self) -> list[str]:
         tp, pp = "tp" in self.axes, "pp" in self.axes

@@ -1,0 +1,119 @@
+"""Emitted text: formatted, without unknown or unused names, only what the layout needs."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .proving import emitted, par
+
+SEEDS = ("0", "1")
+DEGREES = list(itertools.product((1, 2), repeat=3))
+
+
+def cases() -> list[tuple[str, str]]:
+    found = []
+    for tp, pp, dp in DEGREES:
+        for sequence in ("on", "off") if tp > 1 else ("off",):
+            for precision in ("fp32", "bf16"):
+                fields = f"tp = {tp}, pp = {pp}, dp = {dp}, sequence_parallel = {sequence}"
+                text = par(fields, gpus=tp * pp * dp, train=f"precision = {precision}")
+                found.append((f"tp{tp} sp-{sequence} pp{pp} dp{dp} {precision}", text))
+    return found
+
+
+CASES = dict(cases())
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    found = {}
+    for name, text in CASES.items():
+        folder = tmp_path_factory.mktemp("emitted")
+        _, files = emitted(text, folder)
+        for file, body in files.items():
+            (folder / file).write_text(body)
+        found[name] = folder
+    return found
+
+
+def ruff(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ruff", *arguments, "--isolated", "--line-length", "100"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_every_folder_is_formatted(folders: dict[str, Path]) -> None:
+    done = ruff("format", "--check", *map(str, folders.values()))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_name_is_unknown_or_unused(folders: dict[str, Path]) -> None:
+    select = "F,E,W,B,UP"
+    done = ruff("check", "--select", select, *map(str, folders.values()))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_only_what_the_layout_needs(name: str, folders: dict[str, Path]) -> None:
+    folder = folders[name]
+    train, model = (folder / "train.py").read_text(), (folder / "model.py").read_text()
+    code = ast.unparse(ast.parse(train)) + ast.unparse(ast.parse(model))
+    axes = {axis for axis, size in zip(("tp", "pp", "dp"), name_degrees(name)) if size > 1}
+    for axis in ("tp", "pp", "dp"):
+        assert (f"mesh.{axis}" in code) == (axis in axes), axis
+    assert ("pipeline.run" in code) == ("pp" in axes)
+    assert ("sum_whole" in code) == ("sp-on" in name)
+    assert ("mesh.py" in {path.name for path in folder.iterdir()}) == bool(axes)
+    assert ("dist." in code) == bool(axes)
+
+
+def name_degrees(name: str) -> tuple[int, int, int]:
+    tp, _, pp, dp, _ = name.split()
+    return int(tp[2:]), int(pp[2:]), int(dp[2:])
+
+
+def test_the_same_text_every_time(tmp_path: Path) -> None:
+    text = CASES["tp2 sp-on pp2 dp2 bf16"]
+    path = tmp_path / "job.par"
+    path.write_text(text)
+    outputs = []
+    for seed in SEEDS:
+        out = tmp_path / seed
+        command = [sys.executable, "-m", "parlay.compiler.cli", "compile", str(path)]
+        subprocess.run(
+            [*command, "--target", "torch", "-o", str(out)],
+            check=True,
+            capture_output=True,
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+        )
+        outputs.append({f.name: f.read_bytes() for f in (out / "torch").iterdir()})
+    assert outputs[0] == outputs[1]
+
+
+def test_sizes_stand_in_the_plan_alone(tmp_path: Path) -> None:
+    """Another size of the same structure changes comments and plan.json, no code."""
+    small = par("tp = 2, pp = 2, dp = 2", gpus=8)
+    large = small.replace("hidden = 64", "hidden = 128").replace("ffn = 160", "ffn = 320")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    _, one = emitted(small, tmp_path / "a")
+    _, two = emitted(large, tmp_path / "b")
+    for file in ("train.py", "model.py", "mesh.py"):
+        assert without_docstrings(one[file]) == without_docstrings(two[file])
+    assert one["plan.json"] != two["plan.json"]
+
+
+def without_docstrings(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                body[0] = ast.Expr(ast.Constant("…"))
+    return ast.unparse(tree)
