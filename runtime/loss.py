@@ -1,4 +1,4 @@
-"""The number of labels that a mean loss is over."""
+"""A global batch, and the number of labels that its mean loss is over."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from torch import Tensor
 IGNORED = -100
 """The label of a token that does not count."""
 
+Batch = Sequence[tuple[Tensor, Tensor]]
+"""One rank's microbatches `(tokens, labels)`, each [b, s] int64."""
 
-def valid_labels(
-    batch: Sequence[tuple[Tensor, Tensor]], *, device: torch.device, axis: Axis | None = None
-) -> Tensor:
+
+def valid_labels(batch: Batch, *, device: torch.device, axis: Axis | None = None) -> Tensor:
     """How many labels count in a global batch, at least 1: an int64.
 
     `batch` is this rank's microbatches, the other ones are those of `axis`: one all_reduce.

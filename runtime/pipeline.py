@@ -6,32 +6,31 @@ others; the last stage returns the sum of the losses of its microbatch, the othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from parlay.runtime.loss import Batch
 from parlay.runtime.mesh import Axis
 from parlay.runtime.timeline import Action, Round, Timeline
 from torch import Tensor, nn
-
-Batch = Sequence[tuple[Tensor, Tensor]]
-"""Microbatches `(tokens, labels)`, each [b, s] int64."""
 
 
 class Chunks(nn.Module):
     """The stages of one rank as one module, in which each weight keeps its global name."""
 
-    def __init__(self, stages: Sequence[nn.Module]) -> None:
+    def __init__(self, stages: Iterable[nn.Module]) -> None:
         super().__init__()
         self.stages = tuple(stages)
-        for stage in stages:
+        for stage in self.stages:
             for name, child in stage.named_children():
-                if isinstance(child, nn.ModuleDict) and name in self._modules:
+                if not isinstance(child, nn.ModuleDict):
+                    self.add_module(name, child)
+                elif name in self._modules:
                     getattr(self, name).update(child)
                 else:
-                    grouped = isinstance(child, nn.ModuleDict)
-                    self.add_module(name, nn.ModuleDict(child) if grouped else child)
+                    self.add_module(name, nn.ModuleDict(child))
 
 
 def run(

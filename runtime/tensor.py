@@ -14,13 +14,11 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from parlay.runtime.collectives import all_gather, reduce_scatter
+from parlay.runtime.loss import IGNORED
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-
-IGNORED = -100
-"""The label of a token that does not count."""
 
 # ── Linear, cut by outputs ────────────────────────────────────────────────────
 

@@ -71,10 +71,10 @@ def test_order_moves_an_axis():
 def test_a_lookup_in_a_large_world_is_instant():
     grid = Grid((("tp", 8), ("cp", 4), ("dp", 64), ("pp", 64)))
     assert grid.world == 131_072
-    start = time.perf_counter()
+    start = time.process_time()
     for rank in range(0, grid.world, 4096):
         assert rank in grid.group_of(rank, ("tp", "pp"))
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 @pytest.mark.parametrize(

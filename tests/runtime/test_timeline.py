@@ -152,11 +152,11 @@ def test_an_order_that_cannot_run_is_named():
 
 
 def test_a_deep_pipeline_is_laid_out_fast():
-    start = time.perf_counter()
+    start = time.process_time()
     timeline = one_f_one_b(64, 512)
     assert len(timeline.rounds(63)) >= 1024
     assert timeline.in_flight(0) == 64
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("wrong", [lambda: interleaved(4, 2, 6), lambda: gpipe(0, 1)])

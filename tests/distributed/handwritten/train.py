@@ -13,9 +13,8 @@ from model import CUT, Stage
 from parlay.runtime import init, pipeline, precision, timeline
 from parlay.runtime.data import Loader
 from parlay.runtime.log import Log
-from parlay.runtime.loss import valid_labels
+from parlay.runtime.loss import Batch, valid_labels
 from parlay.runtime.mesh import Mesh
-from parlay.runtime.pipeline import Batch
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import cosine
 from parlay.runtime.shard import AdamW, Gradients

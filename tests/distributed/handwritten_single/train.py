@@ -11,9 +11,8 @@ from model import Model
 from parlay.runtime import init, precision
 from parlay.runtime.data import Loader
 from parlay.runtime.log import Log
-from parlay.runtime.loss import valid_labels
+from parlay.runtime.loss import Batch, valid_labels
 from parlay.runtime.mesh import own_device
-from parlay.runtime.pipeline import Batch
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import cosine
 from parlay.runtime.shard import AdamW, Gradients
