@@ -29,11 +29,52 @@ class Rule(Protocol):
 
 
 MODULES: Final = {
-    # degrees and their product
+    # layout arithmetic
     "L201": "l201_world",
-    # attention and MLP
     "L202": "l202_heads",
     "L203": "l203_kv_heads",
+    "L204": "l204_ffn",
+    "L205": "l205_head_dim",
+    "L206": "l206_layers",
+    "L207": "l207_stage_count",
+    "L208": "l208_stage_sum",
+    "L209": "l209_empty_stage",
+    "L210": "l210_batch",
+    "L211": "l211_sequence_tp",
+    "L212": "l212_sequence_cp",
+    "L213": "l213_sequence_both",
+    "L214": "l214_sequence_parallel",
+    "L215": "l215_top_k",
+    "L216": "l216_experts",
+    "L217": "l217_expert_world",
+    "L218": "l218_expert_ffn",
+    "L219": "l219_order_repeated",
+    "L220": "l220_order_missing",
+    "L221": "l221_order_pipeline",
+    "L222": "l222_shard",
+    "L223": "l223_zero",
+    "L224": "l224_context",
+    "L225": "l225_no_experts",
+    "L226": "l226_vocabulary",
+    "L227": "l227_ulysses",
+    "L228": "l228_ulysses_ring",
+    "L229": "l229_grouped_heads",
+    "L230": "l230_expert_shard",
+    # network and topology
+    "N201": "n201_tp_domain",
+    "N202": "n202_ep_domain",
+    "N203": "n203_domain",
+    # memory
+    "M201": "m201_state",
+    # pipeline schedule
+    "S201": "s201_few_microbatches",
+    "S202": "s202_interleaved",
+    "S203": "s203_chunks",
+    "S204": "s204_no_pipeline",
+    "S205": "s205_dualpipe",
+    # warnings about speed
+    "W201": "w201_zero_traffic",
+    "W202": "w202_nothing_sharded",
 }
 
 

@@ -15,6 +15,7 @@ from parlay.compiler.checks.subject import Subject
 from parlay.dsl.diagnostics import Fix, Severity
 
 MOST = 3
+TRIED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,17 @@ def layouts(subject: Subject) -> Help:
     )
 
 
-def choices(subject: Subject, path: str, values: Iterable[int], *, wanted: int) -> Help:
-    """Help and fixes for at most three of `values` of one field, those nearest to `wanted`.
+def choices(
+    subject: Subject, path: str, values: Iterable[int], *, wanted: int, most: int = MOST
+) -> Help:
+    """Help and fixes for at most `most` of `values` of one field, those nearest to `wanted`.
 
     Only values with which the rules that read the field find nothing.
     """
     if subject.searching:
         return Help()
     ranked = sorted(values, key=lambda value: (abs(log2(value / wanted)), value))
-    good = islice((v for v in ranked if v != wanted and _holds(subject, {path: v})), MOST)
+    good = islice((v for v in ranked if v != wanted and _holds(subject, {path: v})), most)
     found = sorted(good)
     if not found:
         return Help()
@@ -64,14 +67,16 @@ def near_layouts(subject: Subject) -> tuple[Near, ...]:
     known = ("parallel.tp", "parallel.pp", "parallel.cp")
     if subject.searching or world is None or not subject.has(known):
         return ()
-    found: list[Near] = []
-    for tp, pp, dp in _candidates(subject, world):
+    clean: list[Mapping[str, int]] = []
+    warned: list[Mapping[str, int]] = []
+    for tp, pp, dp in islice(_candidates(subject, world), TRIED):
         degrees = {"parallel.tp": tp, "parallel.pp": pp, "parallel.dp": dp}
-        if _holds(subject, degrees):
-            found.append(_near(subject, degrees, world))
-            if len(found) == MOST:
-                break
-    return tuple(found)
+        worst = _worst(subject, degrees)
+        if worst is not Severity.ERROR:
+            (warned if worst is Severity.WARNING else clean).append(degrees)
+        if len(clean) == MOST:
+            break
+    return tuple(_near(subject, degrees, world) for degrees in (clean or warned)[:MOST])
 
 
 def _candidates(subject: Subject, world: int) -> Iterator[tuple[int, int, int]]:
@@ -91,11 +96,16 @@ def _candidates(subject: Subject, world: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _holds(subject: Subject, values: Mapping[str, int]) -> bool:
-    """Whether the rules that read what changes find no error that the file does not allow."""
+    return _worst(subject, values) is not Severity.ERROR
+
+
+def _worst(subject: Subject, values: Mapping[str, int]) -> Severity | None:
+    """The worst that the rules which read what changes find, but for what the file allows."""
     candidate = subject.with_values(values)
     degrees = any(path.startswith("parallel.") for path in values)
     if degrees and candidate.layout is None:
-        return False
+        return Severity.ERROR
+    worst = None
     for rule in rules.all_rules():
         concerned = any(
             path in values or (degrees and path.startswith(("layout", "parallel.")))
@@ -105,9 +115,12 @@ def _holds(subject: Subject, values: Mapping[str, int]) -> bool:
             continue
         if rule.ALLOWED and rule.CODE in subject.origins.allowed:
             continue
-        if any(told.severity is Severity.ERROR for told in rule.check(candidate)):
-            return False
-    return True
+        for told in rule.check(candidate):
+            if told.severity is Severity.ERROR:
+                return Severity.ERROR
+            if told.severity is Severity.WARNING:
+                worst = Severity.WARNING
+    return worst
 
 
 def _near(subject: Subject, degrees: Mapping[str, int], world: int) -> Near:

@@ -1,0 +1,135 @@
+"""The training state does not fit the GPU.
+
+What
+    Weights, gradients, master copy and optimizer state of the fullest rank are at most
+    budget.memory · gpu.memory - budget.reserve. Activations come on top and are the ledger's.
+Why
+    Mixed-precision Adam keeps 18 bytes a parameter (2 weight, 4 gradient, 4 master, 8 moments), 16
+    with bf16 gradients. TP and PP divide them, ZeRO stage 1 shards master and moments over dp · cp,
+    2 the gradients too, 3 the weights too. A job that does not fit dies at its first step, after
+    hours in the queue.
+Example
+    model from "llama3-70b"
+    cluster { nodes = 4, node from "dgx-h100" }
+     parallel {
+    #^^^^^^^^ M201
+      tp = 8
+      dp = 4
+    }
+Instead
+    model from "llama3-70b"
+    cluster { nodes = 4, node from "dgx-h100" }
+    parallel {
+      tp = 8
+      dp = 4
+      zero = 1
+    }
+Source
+    ZeRO, arXiv:1910.02054, sections 3.1 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from parlay.compiler.checks import budget, fix, suggest, words
+from parlay.compiler.checks.budget import Fullest
+from parlay.compiler.checks.subject import Subject
+from parlay.compiler.ledger.state import State, bytes_per_parameter
+from parlay.dsl.diagnostics import Diagnostic, Fix, error
+from parlay.dsl.source import Span
+
+CODE = "M201"
+TITLE = "the training state does not fit the GPU"
+READS = (*budget.READS, "model.vocab", "parallel.tp", "parallel.pp")
+ALLOWED = False
+
+CATEGORIES: Final = ("weights", "gradients", "master", "optimizer")
+SHARDED_FROM: Final = {"weights": 3, "gradients": 2, "master": 1, "optimizer": 1}
+
+
+def check(subject: Subject) -> Iterator[Diagnostic]:
+    most = budget.fullest(subject)
+    if most is None or most.fits:
+        return
+    needed, there = words.memory(most.total), words.memory(most.budget)
+    where = words.ordinal_stage(most.stage, subject.parallel.pp)
+    help, fixes = _help(subject)
+    yield error(
+        CODE,
+        f"weights and optimizer state need {needed} of {there} on each GPU"
+        + (f" of {where}" if where else ""),
+        subject.origins.block("parallel"),
+        f"{needed} a GPU",
+        also=_feeding(subject, most),
+        notes=[*_table(subject, most.state), _budget(subject, most)],
+        help=help,
+        fixes=fixes,
+    )
+
+
+def _table(subject: Subject, state: State) -> list[str]:
+    """One line a category: bytes on the rank, bytes a parameter, and what divides them."""
+    each = bytes_per_parameter(subject.spec.train)
+    lines = []
+    for name in CATEGORIES:
+        held: float = getattr(state, name)
+        if not held:
+            continue
+        by = f"{getattr(each, name):g} bytes a parameter"
+        if subject.parallel.zero >= SHARDED_FROM[name] and subject.parallel.shard > 1:
+            by += f", sharded {subject.parallel.shard} ways"
+        lines.append(f"{name + ':':<11}{words.memory(held):>9}  {by}")
+    return lines
+
+
+def _budget(subject: Subject, most: Fullest) -> str:
+    allowed, memory = subject.spec.budget, subject.cluster.node.gpu.memory_bytes
+    said = f"{words.percent(allowed.memory)} of {words.memory(memory)}"
+    if allowed.reserve_bytes:
+        said += f" less {words.memory(allowed.reserve_bytes)} in reserve"
+    return f"budget: {said} is {words.memory(most.budget)}"
+
+
+def _feeding(subject: Subject, most: Fullest) -> list[tuple[Span, str]]:
+    """The fields that the largest category follows from."""
+    largest = max(CATEGORIES, key=lambda name: getattr(most.state, name))
+    parallel = subject.parallel
+    model = "model.params" if subject.model.params is not None else "model.layers"
+    is_are = "are" if largest in ("weights", "gradients") else "is"
+    places = [subject.label(model, f"{largest} {is_are} the largest part")]
+    mixed = subject.spec.model is not None and subject.spec.model.experts is not None
+    for axis, divided in (
+        ("tp", "all but the experts" if mixed else "it"),
+        ("etp", "the experts"),
+        ("ep", "the experts"),
+        ("pp", "it"),
+    ):
+        size = getattr(parallel, axis)
+        if size > 1 or subject.written(f"parallel.{axis}"):
+            share = f"divides {divided} by {size}" if size > 1 else f"{axis} = 1 divides nothing"
+            places.append(subject.label(f"parallel.{axis}", share))
+    if parallel.zero < SHARDED_FROM[largest]:
+        places.append(subject.label("parallel.zero", f"each rank of dp keeps all {largest}"))
+    else:
+        ranks = words.counted(parallel.shard, "rank")
+        places.append(subject.label("parallel.zero", f"shards {largest} over {ranks}"))
+    return places
+
+
+def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
+    """The lowest ZeRO stage that fits, then the nearest layouts that do."""
+    if subject.searching:
+        return [], []
+    help: list[str] = []
+    fixes: list[Fix] = []
+    for stage in range(subject.parallel.zero + 1, 4):
+        sharded = budget.fullest(subject.with_values({"parallel.zero": stage}))
+        if sharded is not None and sharded.fits and subject.parallel.shard > 1:
+            needed, there = words.memory(sharded.total), words.memory(sharded.budget)
+            help.append(f"zero = {stage} fits ({needed} of {there})")
+            fixes += fix.set_fields(subject, {"parallel.zero": stage})
+            break
+    near = suggest.layouts(subject)
+    return [*help, *near.help][: suggest.MOST], [*fixes, *near.fixes][: suggest.MOST]
