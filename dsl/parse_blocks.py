@@ -173,6 +173,8 @@ class Blocks(Values):
             label = self.string()
         else:
             self.tell(faults.phase_name_needed(*self.raw()))
+            if self.here.kind != "{":
+                raise Lost
         if self.here.kind != "{":
             late = not self.same_line(self.before, self.here)
             place = self.gap() if late else self.of(self.here)

@@ -205,7 +205,12 @@ class Values(Cursor):
             self.advance()
             return Name(token.text, self.of(token))
         if token.kind in KEYWORDS:
-            raise self.fail(faults.keyword_as_name(self.of(token), token.text, f"a name in {what}"))
+            told = faults.keyword_as_name(self.of(token), token.text, f"a name in {what}")
+            if self.after().kind not in ("=", ":", "=="):
+                raise self.fail(told)
+            self.tell(told)
+            self.advance()
+            return Name(token.text, self.of(token))
         late = token.kind == "end" or not self.same_line(self.before, token)
         place = self.gap() if late else self.of(token)
         raise self.fail(faults.name_missing(place, what, describe(token)))
