@@ -78,8 +78,8 @@ def explain(
 
     if field is not None and file is None and code is not None:
         code, file = None, Path(code)
-    if (code is None) == (field is None) or (field is not None) != (file is not None):
-        raise typer.BadParameter("give a code, or --field PATH and a file")
+    if (code is None) == (field is None) or (field is None) != (file is None):
+        raise typer.BadParameter("a code is needed, or --field PATH and a file")
     _exit(run(code, field, file))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import print_json, show
+from parlay.dsl.source import Source
 
 
 def run(files: Sequence[Path], targets: Sequence[str], format: str) -> int:
@@ -34,5 +35,5 @@ def run(files: Sequence[Path], targets: Sequence[str], format: str) -> int:
     return 1 if failed else 0
 
 
-def _sources(jobs: Sequence[pipeline.Job]) -> dict[str, pipeline.Source]:
+def _sources(jobs: Sequence[pipeline.Job]) -> dict[str, Source]:
     return {name: source for job in jobs for name, source in job.sources.items()}
