@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parlay.compiler.checks import fix, suggest, words
+from parlay.compiler.checks import suggest, words
 from parlay.compiler.checks.subject import Subject
 from parlay.dsl.diagnostics import Diagnostic, error
 from parlay.dsl.source import Span
@@ -63,15 +63,14 @@ def _product(subject: Subject) -> int:
 def _unequal(subject: Subject, world: int, model: int, dp: int) -> Diagnostic:
     """dp is given, and not what the other degrees leave."""
     names = _named(subject, (*FACTORS, "dp"))
-    span, label = subject.label("parallel.dp", f"{words.counted(dp, 'replica')}")
+    span, label = subject.label("parallel.dp", words.ranks("dp", dp))
     fits, rest = divmod(world, model)
     if rest == 0:
         arithmetic = f"{_division(subject, world)} = {fits}: dp would be {fits}"
-        mended = fix.set_fields(subject, {"parallel.dp": fits})
-        help = [f"dp = {fits}, or `dp = auto`, fills {words.counted(world, 'GPU')}"]
+        same = suggest.choices(subject, "parallel.dp", [fits], wanted=dp)
     else:
         arithmetic = f"{_division(subject, world)} leaves {rest}: no dp fits"
-        mended, help = (), []
+        same = suggest.Help()
     near = suggest.layouts(subject)
     return error(
         CODE,
@@ -80,8 +79,8 @@ def _unequal(subject: Subject, world: int, model: int, dp: int) -> Diagnostic:
         label,
         also=_places(subject, names[:-1] if names[-1] == "dp" else names),
         notes=[_cluster(subject, world), arithmetic],
-        help=[*help, *near.help][: suggest.MOST],
-        fixes=[*mended, *near.fixes][: suggest.MOST],
+        help=[*same.help, *near.help][: suggest.MOST],
+        fixes=[*same.fixes, *near.fixes][: suggest.MOST],
     )
 
 
@@ -135,7 +134,7 @@ def _cluster(subject: Subject, world: int) -> str:
 
 def _places(subject: Subject, names: list[str]) -> list[tuple[Span, str]]:
     places = [
-        subject.label(f"parallel.{name}", f"{name} = {getattr(subject.parallel, name)}")
+        subject.label(f"parallel.{name}", words.ranks(name, getattr(subject.parallel, name)))
         for name in names
     ]
     cluster = subject.cluster

@@ -51,7 +51,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         return
     names = [name for name in ("etp", "ep", "pp") if getattr(parallel, name) > 1]
     at = "ep" if parallel.ep > 1 else "etp"
-    span, label = subject.label(f"parallel.{at}", f"{at} = {getattr(parallel, at)}")
+    span, label = subject.label(f"parallel.{at}", words.ranks(at, getattr(parallel, at)))
     near = suggest.choices(
         subject,
         f"parallel.{at}",
@@ -65,7 +65,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         also=[
-            subject.label(f"parallel.{name}", f"{name} = {getattr(parallel, name)}")
+            subject.label(f"parallel.{name}", words.ranks(name, getattr(parallel, name)))
             for name in names
             if name != at
         ],

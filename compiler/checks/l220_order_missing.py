@@ -57,16 +57,11 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         also=[
-            subject.label(f"parallel.{axis}", words.counted(_size(subject, axis), "rank"))
+            subject.label(f"parallel.{axis}", words.ranks(axis, getattr(subject.parallel, axis)))
             for axis in missing
         ],
         fixes=fixes,
     )
-
-
-def _size(subject: Subject, axis: str) -> int:
-    size: int = getattr(subject.parallel, axis)
-    return size
 
 
 def _completed(order: tuple[str, ...], missing: tuple[str, ...]) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         also=[
-            subject.label(f"parallel.{axis}", f"{axis} = {getattr(parallel, axis)}")
+            subject.label(f"parallel.{axis}", words.ranks(axis, getattr(parallel, axis)))
             for axis in ("tp", "cp", "ep", "etp")
             if getattr(parallel, axis) > 1
         ],
@@ -101,4 +101,4 @@ def _stride(grid: Grid) -> str:
     before = grid.sizes[: grid.axes.index("pp")]
     sizes = " · ".join(f"{name} {size}" for name, size in before if size > 1)
     apart = prod(size for _, size in before)
-    return f"{sizes or 'nothing'} before pp, whose ranks are {words.counted(apart, 'rank')} apart"
+    return f"{sizes or 'nothing'} before pp, whose ranks stand {apart} apart"

@@ -75,7 +75,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         also=[
-            subject.label(f"parallel.{axis}", f"{axis} = {dense.size(axis)}")
+            subject.label(f"parallel.{axis}", words.ranks(axis, dense.size(axis)))
             for axis in (first, second)
             if dense.size(axis) > 1
         ],

@@ -56,7 +56,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         also=[
-            subject.label(f"parallel.{axis}", f"{axis} = {getattr(parallel, axis)}")
+            subject.label(f"parallel.{axis}", words.ranks(axis, getattr(parallel, axis)))
             for axis in ("tp", "ep", "etp")
             if getattr(parallel, axis) > 1
         ],

@@ -45,7 +45,12 @@ TITLE = "the training state does not fit the GPU"
 READS = (*budget.READS, "model.vocab", "parallel.tp", "parallel.pp")
 ALLOWED = False
 
-CATEGORIES: Final = ("weights", "gradients", "master", "optimizer")
+CATEGORIES: Final = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "master": "master weights",
+    "optimizer": "optimizer state",
+}
 SHARDED_FROM: Final = {"weights": 3, "gradients": 2, "master": 1, "optimizer": 1}
 
 
@@ -54,12 +59,11 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     if most is None or most.fits:
         return
     needed, there = words.memory(most.total), words.memory(most.budget)
-    where = words.ordinal_stage(most.stage, subject.parallel.pp)
+    where = f" on stage {most.stage}" if subject.parallel.pp > 1 else ""
     help, fixes = _help(subject)
     yield error(
         CODE,
-        f"weights and optimizer state need {needed} of {there} on each GPU"
-        + (f" of {where}" if where else ""),
+        f"the training state needs {needed} a GPU{where}, the budget is {there}",
         subject.origins.block("parallel"),
         f"{needed} a GPU",
         also=_feeding(subject, most),
@@ -80,7 +84,7 @@ def _table(subject: Subject, state: State) -> list[str]:
         by = f"{getattr(each, name):g} bytes a parameter"
         if subject.parallel.zero >= SHARDED_FROM[name] and subject.parallel.shard > 1:
             by += f", sharded {subject.parallel.shard} ways"
-        lines.append(f"{name + ':':<11}{words.memory(held):>9}  {by}")
+        lines.append(f"{CATEGORIES[name] + ':':<17}{words.memory(held):>9}  {by}")
     return lines
 
 
@@ -97,8 +101,8 @@ def _feeding(subject: Subject, most: Fullest) -> list[tuple[Span, str]]:
     largest = max(CATEGORIES, key=lambda name: getattr(most.state, name))
     parallel = subject.parallel
     model = "model.params" if subject.model.params is not None else "model.layers"
-    is_are = "are" if largest in ("weights", "gradients") else "is"
-    places = [subject.label(model, f"{largest} {is_are} the largest part")]
+    called = CATEGORIES[largest]
+    places = [subject.label(model, f"the largest part: {called}")]
     mixed = subject.spec.model is not None and subject.spec.model.experts is not None
     for axis, divided in (
         ("tp", "all but the experts" if mixed else "it"),
@@ -111,10 +115,10 @@ def _feeding(subject: Subject, most: Fullest) -> list[tuple[Span, str]]:
             share = f"divides {divided} by {size}" if size > 1 else f"{axis} = 1 divides nothing"
             places.append(subject.label(f"parallel.{axis}", share))
     if parallel.zero < SHARDED_FROM[largest]:
-        places.append(subject.label("parallel.zero", f"each rank of dp keeps all {largest}"))
+        places.append(subject.label("parallel.zero", f"each replica keeps all {called}"))
     else:
         ranks = words.counted(parallel.shard, "rank")
-        places.append(subject.label("parallel.zero", f"shards {largest} over {ranks}"))
+        places.append(subject.label("parallel.zero", f"shards the {called} over {ranks}"))
     return places
 
 

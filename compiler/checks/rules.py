@@ -60,6 +60,8 @@ MODULES: Final = {
     "L228": "l228_ulysses_ring",
     "L229": "l229_grouped_heads",
     "L230": "l230_expert_shard",
+    "L231": "l231_fp8_shapes",
+    "L232": "l232_experts_tp",
     # network and topology
     "N201": "n201_tp_domain",
     "N202": "n202_ep_domain",
@@ -72,9 +74,14 @@ MODULES: Final = {
     "S203": "s203_chunks",
     "S204": "s204_no_pipeline",
     "S205": "s205_dualpipe",
+    "S206": "s206_split_backward",
     # warnings about speed
     "W201": "w201_zero_traffic",
     "W202": "w202_nothing_sharded",
+    # `allow` itself
+    "T290": "t290_unknown",
+    "T291": "t291_not_allowed",
+    "W290": "w290_needless",
 }
 
 

@@ -62,12 +62,10 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         return
     span, label = subject.label("parallel.schedule", "fills the pipeline from both ends")
     near = microbatches.near(subject, least=2 * pp, multiple=even)
-    fault = "is less than 2 · pp" if number < 2 * pp else "is no multiple of"
-    against = 2 * pp if number < 2 * pp else 2
+    wants = f"at least 2 · pp = {2 * pp}" if number < 2 * pp else "an even number of"
     yield error(
         CODE,
-        f"{words.counted(number, 'microbatch', 'microbatches')}: that {fault}"
-        + (f" = {against}" if number < 2 * pp else f" {against}"),
+        f"`{name}` needs {wants} microbatches, not {number}",
         span,
         label,
         also=[

@@ -70,7 +70,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         )
     yield warning(
         CODE,
-        f"zero = {parallel.zero} with {number} microbatches sends {number} times the {what}",
+        f"zero = {parallel.zero} sends {what} {number} times a step, once a microbatch",
         span,
         label,
         also=[

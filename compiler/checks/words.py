@@ -54,12 +54,10 @@ def percent(share: float) -> str:
     return show(Fraction(share), Dimension.SHARE)
 
 
-def ordinal_stage(stage: int, pp: int) -> str:
-    """`stage 0`, with what is special about it; empty for a job without a pipeline."""
-    if pp == 1:
-        return ""
-    end = " (the first)" if stage == 0 else " (the last)" if stage == pp - 1 else ""
-    return f"stage {stage}{end}"
+def ranks(axis: str, size: int) -> str:
+    """`8 TP ranks`, `4 pipeline ranks`, `2 replicas`."""
+    one = {"pp": "pipeline rank", "dp": "replica"}.get(axis, f"{axis.upper()} rank")
+    return counted(size, one)
 
 
 def near(value: int, multiple: int, *, least: int = 1) -> tuple[int, ...]:
