@@ -22,7 +22,13 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 HOST = "127.0.0.1"
-MACHINERY = (__name__, "parlay.runtime.local", "parlay.runtime.verify", "runpy")
+FILE = __file__
+MACHINERY = (
+    __name__,
+    *("parlay.runtime.local", "parlay.runtime.verify", "parlay.runtime.prove"),
+    *("runpy", "importlib", "importlib._bootstrap", "importlib._bootstrap_external"),
+)
+"""The modules that start a rank; a traceback begins after them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from parlay.runtime.axes import Grid
-from parlay.runtime.forked import HOST, Place, Report, be
+from parlay.runtime.forked import FILE, HOST, Place, Report, be
 from parlay.runtime.plan import Plan
 
 
@@ -198,10 +198,16 @@ def _timed_out(waiting: list[_Rank], *, timeout: float | None) -> RankTimeout:
     for rank in waiting:
         os.kill(rank.pid, signal.SIGUSR1)
     time.sleep(0.3)
-    stacks = {rank.number: _tail(rank.place.stack, lines=40) for rank in waiting}
+    stacks = {rank.number: _stack(rank.place.stack) for rank in waiting}
     places = "\n\n".join(f"rank {number}:\n{stacks[number]}" for number in sorted(stacks))
     what = f"did not finish in {timeout:g} s"
     return RankTimeout(what, ranks=sorted(stacks), detail=places)
+
+
+def _stack(path: Path) -> str:
+    """What faulthandler wrote, the innermost call first, down to what started the rank."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return text.split(f'  File "{FILE}"')[0].rstrip()
 
 
 def _tail(path: Path | None, *, lines: int) -> str:
