@@ -64,11 +64,12 @@ def dtypes_of(spec: Spec) -> Dtypes:
     """The dtypes that a spec asks for; fp8 and fp4 recipes keep bf16 between the products."""
     train = spec.train
     assert train is not None
+    exact = train.precision == "fp64"
     compute = DTYPES.get(train.precision, "bfloat16")
-    gradients = "float64" if train.precision == "fp64" else DTYPES[train.gradients]
-    master = compute if train.master == "none" else "float32"
+    gradients = "float64" if exact else DTYPES[train.gradients]
+    master = compute if exact or train.master == "none" else "float32"
     states = train.optimizer.get("states", "fp32")
-    optimizer = "float64" if train.precision == "fp64" else DTYPES[states]
+    optimizer = "float64" if exact else DTYPES[states]
     return Dtypes(compute, gradients, master, optimizer)
 
 
