@@ -19,8 +19,8 @@ class Action(NamedTuple):
     """One microbatch through one stage.
 
     `F` is the forward, `B` the whole backward; `I` and `W` are its two halves, the gradient of the
-    input and of the weights. `stage` counts in the order of execution: chunk c of rank r is stage
-    `c * pp + r`.
+    input and of the weights. `stage` counts in the order of execution; which rank holds it is the
+    timeline's `route`.
     """
 
     kind: Kind
@@ -53,12 +53,17 @@ class Timeline:
 
     Before: every microbatch passes every stage once forward and once backward.
     After: `rounds(rank)` of all ranks, run in order, never wait for each other in a ring.
+
+    `route` says which rank holds chunk c at place i: rank i in a `ring`; in a `fold` and a `mirror`
+    odd chunks run back over the ranks. In a `mirror` each chunk is a whole copy of the model, and a
+    microbatch passes one of them.
     """
 
     pp: int
     chunks: int
     microbatches: int
     actions: tuple[tuple[Action, ...], ...]
+    route: Literal["ring", "fold", "mirror"] = "ring"
 
     @property
     def stages(self) -> int:
@@ -67,7 +72,8 @@ class Timeline:
 
     def rank_of(self, stage: int) -> int:
         """The pipeline rank that holds `stage`."""
-        return stage % self.pp
+        chunk, place = divmod(stage, self.pp)
+        return self.pp - 1 - place if chunk % 2 and self.route != "ring" else place
 
     def chunk_of(self, stage: int) -> int:
         """Which of its rank's chunks `stage` is."""
@@ -77,16 +83,24 @@ class Timeline:
         """The action, on another stage, whose output `action` starts from."""
         kind, stage, microbatch = action
         if kind == "F":
-            return Action("F", stage - 1, microbatch) if stage > 0 else None
-        if kind == "W" or stage == self.stages - 1:
+            return None if self.is_first(stage) else Action("F", stage - 1, microbatch)
+        if kind == "W" or self.is_last(stage):
             return None
         return Action(kind, stage + 1, microbatch)
+
+    def is_first(self, stage: int) -> bool:
+        """Whether a microbatch starts at `stage`."""
+        return stage % self.pp == 0 if self.route == "mirror" else stage == 0
+
+    def is_last(self, stage: int) -> bool:
+        """Whether the loss is made at `stage`."""
+        return self.is_first(stage + 1) if self.route == "mirror" else stage == self.stages - 1
 
     def output(self, action: Action) -> Message | None:
         """The message that `action` produces; None where it stays on the rank."""
         kind, stage, microbatch = action
         to = stage + 1 if kind == "F" else stage - 1
-        if kind == "W" or not 0 <= to < self.stages:
+        if kind == "W" or (self.is_last(stage) if kind == "F" else self.is_first(stage)):
             return None
         source, target = self.rank_of(stage), self.rank_of(to)
         if source == target:
@@ -103,8 +117,8 @@ class Timeline:
         An action starts once its rank is free and its input has arrived.
         """
         ends: list[list[float]] = [[] for _ in range(self.pp)]
-        done: dict[Action, float] = {}
-        waiting: dict[Action, int] = {}
+        done: dict[tuple[bool, int, int], float] = {}  # forward?, stage, microbatch
+        waiting: dict[tuple[bool, int, int], int] = {}
         free = [0.0] * self.pp
         ready = list(range(self.pp))
         while ready:
@@ -115,21 +129,27 @@ class Timeline:
                 start = free[rank]
                 need = self.needs(action)
                 if need is not None:
-                    arrived = done.get(need)
+                    key = (need.kind == "F", need.stage, need.microbatch)
+                    arrived = done.get(key)
                     if arrived is None:
-                        waiting[need] = rank
+                        waiting[key] = rank
                         break
                     if self.rank_of(need.stage) != rank:
                         arrived += delay
                     start = max(start, arrived)
-                free[rank] = done[action] = start + cost(action)
+                free[rank] = start + cost(action)
                 ends[rank].append(free[rank])
-                waiter = waiting.pop(action, None)
+                if action.kind == "W":
+                    continue
+                made = (action.kind == "F", action.stage, action.microbatch)
+                done[made] = free[rank]
+                waiter = waiting.pop(made, None)
                 if waiter is not None:
                     ready.append(waiter)
         if waiting:
-            action, rank = min(waiting.items())
-            raise ValueError(f"rank {rank} waits for {action} for ever")
+            (forward, stage, microbatch), rank = min(waiting.items())
+            lacking = Action("F" if forward else "B", stage, microbatch)
+            raise ValueError(f"rank {rank} waits for {lacking} for ever")
         return tuple(map(tuple, ends))
 
     def bubble(self, *, forward: float = 1.0, backward: float = 2.0) -> float:
