@@ -41,12 +41,11 @@ def run(
     valid: Tensor | None,
     axis: Axis,
     shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
 ) -> Tensor | None:
     """One step's forwards and backwards on this rank.
 
-    `stages` are this rank's chunks, `shape` and `dtype` those of an activation between stages.
+    `stages` are this rank's chunks; activations between stages have this `shape` and the dtype of
+    the weights.
     `valid` is the number of valid labels of the global batch, needed on the last stage alone.
     Returns the sum of the losses of `batch` over `valid` on the rank of the last stage, None
     elsewhere; gradients are added up in the parameters.
@@ -58,7 +57,7 @@ def run(
         raise ValueError(
             f"the timeline takes {timeline.microbatches} microbatches, the batch has {len(batch)}"
         )
-    worker = _Worker(timeline, stages, batch, valid, axis, shape, dtype, device)
+    worker = _Worker(timeline, stages, batch, valid, axis, shape)
     for turn in timeline.rounds(axis.rank):
         worker.turn(turn)
     worker.settle()
@@ -76,11 +75,11 @@ class _Worker:
         valid: Tensor | None,
         axis: Axis,
         shape: tuple[int, ...],
-        dtype: torch.dtype,
-        device: torch.device,
     ) -> None:
         self.timeline, self.stages, self.batch, self.axis = timeline, stages, batch, axis
-        self.shape, self.dtype, self.device, self.valid = shape, dtype, device, valid
+        self.valid, self.shape = valid, shape
+        weight = next(stages[0].parameters())
+        self.dtype, self.device = weight.dtype, weight.device
         self.loss: Tensor | None = None
         # What has come for an action and what it needs for its backward, by (kind, stage, i).
         self.inbox: dict[tuple[str, int, int], Tensor] = {}

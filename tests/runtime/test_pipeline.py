@@ -48,8 +48,6 @@ def run(schedule, *, axis, batch, stages, **changed):
         "valid": torch.tensor(5),
         "axis": axis,
         "shape": (B, S, H),
-        "dtype": torch.float64,
-        "device": torch.device("cpu"),
     }
     return pipeline.run(schedule, stages=stages, batch=batch, **{**keywords, **changed})
 

@@ -45,8 +45,8 @@ def build(plan: Plan) -> Job:
         model = Stage(plan, mesh, stage=plan.stages[mesh.pp.rank])
 
     # train.precision = bf16, train.gradients = fp32 (tiny.par:31)
-    compute = precision.dtype(plan.dtypes.compute)
-    weights = Weights(model, dtype=compute, device=mesh.device, cut=CUT)
+    dtype = precision.dtype(plan.dtypes.compute)
+    weights = Weights(model, dtype=dtype, device=mesh.device, cut=CUT)
     init.fill(model, plan=plan, cut=CUT, axis=mesh.tp)
     gradients = Gradients(weights, dtype=precision.dtype(plan.dtypes.gradients))
 
@@ -89,8 +89,6 @@ def backward(job: Job, batch: Batch) -> Tensor | None:
         valid=valid,
         axis=mesh.pp,
         shape=(plan.batch.micro_batch, plan.batch.seq // mesh.tp.size, plan.model.hidden),
-        dtype=precision.dtype(plan.dtypes.compute),
-        device=mesh.device,
     )
     if loss is not None:
         dist.all_reduce(loss, group=mesh.dp.group)
