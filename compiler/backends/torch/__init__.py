@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.backends.render import render
+from parlay.compiler.backends.torch.context import context
 from parlay.compiler.backends.torch.plan import plan_of
 from parlay.compiler.backends.torch.refusals import refusals
 from parlay.compiler.backends.torch.structure import Structure
@@ -23,15 +24,15 @@ def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emissio
     if refused:
         return Emission({}, refused)
     structure = Structure.of(phase, layout, sources)
-    context = structure.context()
+    printed = context(structure)
     files = {
-        "train.py": render("torch/train.py.j2", context),
-        "model.py": render("torch/model.py.j2", context),
-        "launch.sh": render("torch/launch.sh.j2", context),
+        "train.py": render("torch/train.py.j2", printed),
+        "model.py": render("torch/model.py.j2", printed),
+        "launch.sh": render("torch/launch.sh.j2", printed),
         "plan.json": dump(plan_of(phase, layout)),
     }
     if structure.mesh:
-        files["mesh.py"] = render("torch/mesh.py.j2", context)
+        files["mesh.py"] = render("torch/mesh.py.j2", printed)
     return Emission(files)
 
 

@@ -1,0 +1,80 @@
+"""All that the templates print: choices are made here and in the modules it joins."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from parlay.compiler.backends.places import file_name
+from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.torch import model_code, train_code
+from parlay.compiler.backends.torch.structure import Structure
+
+WIDTH: Final = 80
+
+
+def context(structure: Structure) -> dict[str, Any]:
+    """What the templates print; text is `Code`, values are values."""
+    common: dict[str, Any] = {
+        "name": Code(file_name(structure.phase.origins)),
+        "at": structure.at,
+        "rule": _rule,
+        "mesh": structure.mesh,
+        "tp": structure.tp,
+        "pp": structure.pp,
+        "dp": structure.dp,
+        "sp": structure.sp,
+        "class_name": Code(structure.class_name),
+        "parameters": Code("plan: Plan, mesh: Mesh" if structure.tp else "plan: Plan"),
+        "arguments": Code("plan, mesh" if structure.tp else "plan"),
+    }
+    return {
+        **common,
+        **_mesh(structure),
+        **model_code.context(structure),
+        **train_code.context(structure),
+        **_launch(structure),
+    }
+
+
+# ── mesh.py ───────────────────────────────────────────────────────────────────
+
+
+def _mesh(structure: Structure) -> dict[str, Any]:
+    axes, parallel = structure.axes, structure.parallel
+    planes = (("tp", "pp"),) if structure.tp and structure.pp else ()
+    first = axes[0] if axes else ""
+    return {
+        "degrees": Code(", ".join(f"{axis} {getattr(parallel, axis)}" for axis in axes)),
+        "neighbours": Code(f"neighbouring ranks share a {first} group"),
+        "order": _tuple(axes),
+        "planes": Code(f"({', '.join(map(_tuple, planes))},)") if planes else None,
+        "planes_argument": Code(", planes=PLANES" if planes else ""),
+    }
+
+
+def _tuple(names: tuple[str, ...]) -> Code:
+    inside = ", ".join(f'"{name}"' for name in names)
+    return Code(f"({inside},)" if len(names) == 1 else f"({inside})")
+
+
+# ── launch.sh ─────────────────────────────────────────────────────────────────
+
+
+def _launch(structure: Structure) -> dict[str, Any]:
+    cluster = structure.phase.spec.cluster
+    assert cluster is not None
+    ranks, nodes = structure.layout.world, cluster.nodes
+    return {
+        "nodes": nodes,
+        "gpus": cluster.node.gpus,
+        "ranks_words": Code(f"{_count(ranks, 'rank')} on {_count(nodes, 'node')}"),
+    }
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _rule(title: str) -> Code:
+    """The rest of a ruled line under `# ── title `."""
+    return Code("─" * (WIDTH - len(title) - 6))
