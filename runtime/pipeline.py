@@ -106,10 +106,12 @@ class _Worker:
 
     def act(self, action: Action) -> Tensor | None:
         """Runs one action; returns what it sends, None where that stays on this rank."""
+        if action.kind not in "FB":
+            raise ValueError(f"the pipeline runs whole backwards; {action} is a half of one")
         out = self.forward(action) if action.kind == "F" else self.backward(action)
-        to = action.stage + (1 if action.kind == "F" else -1)
-        if out is None or not 0 <= to < self.timeline.stages:
+        if out is None:
             return None
+        to = action.stage + (1 if action.kind == "F" else -1)
         if self.timeline.rank_of(to) == self.axis.rank:
             self.inbox[action.kind, to, action.microbatch] = out
             return None
@@ -119,7 +121,7 @@ class _Worker:
         """The activation [b, s, h] for the next stage, cut off from the graph."""
         _, stage, i = action
         tokens, labels = self.batch[i]
-        first, last = stage == 0, stage == self.timeline.stages - 1
+        first, last = self.timeline.is_first(stage), self.timeline.is_last(stage)
         if first:
             x = tokens.to(self.device, non_blocking=True)
         else:
@@ -150,7 +152,7 @@ class _Worker:
         if ticket is not None:
             ticket.gradient = self.inbox.pop(action)
         root.backward()
-        return x.grad if stage > 0 else None
+        return None if self.timeline.is_first(stage) else x.grad
 
     # ── Messages ──────────────────────────────────────────────────────────────
 
