@@ -77,7 +77,7 @@ def explain(
     from parlay.compiler.commands.explain import run
 
     if field is not None and file is None and code is not None:
-        code, file = None, Path(code)
+        file, code = Path(code), None
     if (code is None) == (field is None) or (field is None) != (file is None):
         raise typer.BadParameter("a code is needed, or --field PATH and a file")
     _exit(run(code, field, file))

@@ -108,8 +108,7 @@ class Collector:
     def _phase(self, phase: syntax.Block) -> None:
         label = phase.label
         if not isinstance(label, syntax.String):
-            self.diagnostics.append(problems.phase_needs_name(phase.keyword.span))
-            return
+            return  # the parser has told it
         for other in self.table.phases:
             if isinstance(other.label, syntax.String) and other.label.value == label.value:
                 self.diagnostics.append(

@@ -111,11 +111,6 @@ def label_not_taken(kind: str, span: Span) -> Diagnostic:
     return error("T006", f"a `{kind}` block takes no name", span, "name not taken here")
 
 
-def phase_needs_name(span: Span) -> Diagnostic:
-    """T007."""
-    return error("T007", "a phase needs a name", span, help=['`phase "long context" { … }`'])
-
-
 def phase_twice(name: str, span: Span, first: Span) -> Diagnostic:
     """T005 for phases."""
     return error(
@@ -129,7 +124,7 @@ def phase_twice(name: str, span: Span, first: Span) -> Diagnostic:
 
 
 def target_needs_name(span: Span) -> Diagnostic:
-    """T007 for targets."""
+    """T007; a phase without a name is told by the parser."""
     return error("T007", "a target needs a name", span, help=['`target "megatron" { … }`'])
 
 
@@ -244,7 +239,7 @@ def _describe(type_: FieldType) -> str:
         case Variant(cases=cases):
             return "one of " + ", ".join(case.name for case in cases)
         case ListOf(item=item):
-            return f"a list of {_describe(item)}"
+            return f"a list, each item {_describe(item)}"
         case Nested():
             return "a block"
         case _:

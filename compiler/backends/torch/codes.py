@@ -1,0 +1,34 @@
+"""The pages of this back end's codes; imported by `parlay explain` alone."""
+
+from __future__ import annotations
+
+CODES: dict[str, tuple[str, str]] = {
+    "B301": (
+        "target torch cannot express a field yet",
+        """
+What: the layout may be right, but the PyTorch back end has no code for what a field asks for.
+Why: a setting that is dropped in silence trains another model than the file describes. The help
+names the values that can be emitted.
+Example:
+    model small {
+      layers = 4, hidden = 128, heads = 8, ffn = 344, vocab = 256
+      activation = gelu
+      rope(theta = 10000)
+    }
+    cluster { node from "laptop" }
+    parallel { tp = 2, pp = 2 }
+    train { seq = 128, micro_batch = 4, global_batch = 32, steps = 10, precision = fp32,
+            lr_schedule = cosine }
+Instead:
+    model small {
+      layers = 4, hidden = 128, heads = 8, ffn = 344, vocab = 256
+      rope(theta = 10000)
+    }
+    cluster { node from "laptop" }
+    parallel { tp = 2, pp = 2 }
+    train { seq = 128, micro_batch = 4, global_batch = 32, steps = 10, precision = fp32,
+            lr_schedule = cosine }
+""",
+    ),
+}
+"""Code -> (title, page)."""
