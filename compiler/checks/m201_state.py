@@ -42,7 +42,7 @@ from parlay.dsl.source import Span
 
 CODE = "M201"
 TITLE = "the training state does not fit the GPU"
-READS = (*budget.READS, "model.vocab", "parallel.tp", "parallel.pp")
+READS = (*budget.READS, "parallel.tp", "parallel.pp")
 ALLOWED = False
 
 CATEGORIES: Final = {

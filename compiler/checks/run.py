@@ -52,7 +52,7 @@ def _run(
 ) -> tuple[Diagnostic, ...]:
     rules = (*all_rules(), *extra)
     asked = {rule.CODE: True for rule in rules}
-    told: dict[Diagnostic, Diagnostic] = {}
+    told: dict[object, Diagnostic] = {}
     for phase in phases:
         subject = subject_of(phase)
         for rule in rules:
@@ -60,8 +60,9 @@ def _run(
                 asked[rule.CODE] = False
                 continue
             for each in rule.check(subject):
-                if each not in told:
-                    told[each] = _in_phase(each, phase, named=len(phases) > 1)
+                key = (each.code, each.message, each.labels)
+                if key not in told:
+                    told[key] = _in_phase(each, phase, named=len(phases) > 1)
     found = list(told.values())
     allowed = [pair for phase in phases for pair in _allows(phase)]
     unasked = frozenset(code for code, all_asked in asked.items() if not all_asked or broken)

@@ -69,8 +69,8 @@ class Layout:
         return at if self.expert is None else at | self.expert.coordinates(rank)
 
     def peers(self, rank: int) -> dict[str, list[int]]:
-        """The group of each kind that `rank` belongs to, where it has more than one rank."""
-        groups = {kind: group.of(rank) for kind, group in self.kinds.items()}
+        """The group of each kind, `world` apart, that `rank` shares with other ranks."""
+        groups = {kind: group.of(rank) for kind, group in self.kinds.items() if kind != "world"}
         return {kind: ranks for kind, ranks in groups.items() if len(ranks) > 1}
 
     def stages_of(self, rank: int) -> tuple[Stage, ...]:

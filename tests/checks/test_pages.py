@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from parlay.compiler import pipeline
 from parlay.compiler.checks import Page, codes, page
 from parlay.dsl.diagnostics import Diagnostic
