@@ -1,0 +1,219 @@
+"""Fits the table of efficiencies on published runs, and writes it.
+
+    python bench/fit.py runs.csv [--rows] [--write]
+
+A step is a sum of parts, each times a product of factors (`compiler/ledger/time`), so its logarithm
+is smooth in the logarithms of the factors. The fit is a Gauss-Newton iteration on ln(predicted /
+measured) with Huber weights, and a Gaussian prior on every factor around the values of
+`prior.toml`: a family or stack with few rows stays where physics puts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from parlay.compiler.ledger.time import efficiency
+from parlay.compiler.ledger.time.machine import LOW
+from parlay.compiler.ledger.time.parts import COMPONENTS
+from parlay.compiler.ledger.time.step import price
+from rows import Case, case_of, read
+
+HERE = Path(__file__).parent
+TABLE = HERE.parent / "compiler/ledger/time/efficiency.toml"
+HUBER = 0.08
+Key = tuple[str, str, str]  # level, row, name
+
+
+def prior() -> dict[str, Any]:
+    """The table before any fit, and how firmly each of its values is held."""
+    return tomllib.loads((HERE / "prior.toml").read_text("utf-8"))
+
+
+@dataclass
+class Problem:
+    """The rows of a fit: nominal parts (rows x components), measured seconds, and which parameter
+    moves which part."""
+
+    parts: np.ndarray
+    fixed: np.ndarray
+    measured: np.ndarray
+    moves: np.ndarray
+    keys: list[Key]
+    sigma: np.ndarray
+    weights: np.ndarray
+
+
+def measured_seconds(case: Case) -> float:
+    """Seconds of a step at the measured speed, for the batch that the spec holds."""
+    train, cluster = case.spec.train, case.spec.cluster
+    assert train is not None and cluster is not None
+    return train.global_batch * train.seq / case.tokens / cluster.gpus
+
+
+def levels(case: Case, table: Mapping[str, Any]) -> list[tuple[Key, float, tuple[str, ...]]]:
+    """The parameters that move a case: key, sign, components."""
+    family, framework, stack = efficiency.rows(case.spec, table)
+    assert case.spec.train is not None
+    sigmas = table["sigma"]
+    found: list[tuple[Key, float, tuple[str, ...]]] = []
+    for name in COMPONENTS:
+        if name in sigmas["family"] and name in table["family"][family]:
+            found.append((("family", family, name), -1.0, (name,)))
+    recipe = case.spec.train.precision
+    if recipe in LOW and recipe in table["family"][family]:
+        found.append((("family", family, recipe), -1.0, efficiency.GROUPED["low"]))
+    for level, row in (("framework", framework), ("stack", stack)):
+        for name in sigmas[level]:
+            components = efficiency.GROUPED.get(name, (name,))
+            if row:
+                found.append(((level, row, name), 1.0, components))
+    return found
+
+
+def problem(cases: Sequence[Case], table: Mapping[str, Any]) -> Problem:
+    """The fit of `cases` around `table`."""
+    index = {name: c for c, name in enumerate(COMPONENTS)}
+    keys: dict[Key, int] = {}
+    moved: list[list[tuple[int, float, tuple[str, ...]]]] = []
+    for case in cases:
+        rows = levels(case, table)
+        moved.append([(keys.setdefault(k, len(keys)), s, c) for k, s, c in rows])
+    parts = np.zeros((len(cases), len(COMPONENTS)))
+    moves = np.zeros((len(cases), len(COMPONENTS), len(keys)))
+    for i, case in enumerate(cases):
+        step = price(case.spec, case.layout, table)
+        for name, seconds in step.parts.items():
+            parts[i, index[name]] = seconds * step.efficiency.factors[name]
+        for key, sign, components in moved[i]:
+            for name in components:
+                moves[i, index[name], key] += sign
+    straggle = index["straggle"]
+    sigma = np.array([table["sigma"][level][name] for level, _, name in map(_sigma, keys)])
+    return Problem(
+        parts=parts,
+        fixed=parts[:, straggle],
+        measured=np.array([measured_seconds(case) for case in cases]),
+        moves=moves,
+        keys=list(keys),
+        sigma=sigma,
+        weights=balance(cases),
+    )
+
+
+def _sigma(key: Key) -> Key:
+    level, row, name = key
+    return (level, row, "recipe" if name in LOW else name)
+
+
+def balance(cases: Sequence[Case]) -> np.ndarray:
+    """Weights: a group of n rows counts like √n, an unexplained outlier little."""
+    counts: dict[str, int] = {}
+    for case in cases:
+        counts[case.group] = counts.get(case.group, 0) + 1
+    weights = np.array([counts[case.group] ** -0.5 for case in cases])
+    return np.where([case.outlier for case in cases], 0.02, 1.0) * weights / weights.mean()
+
+
+def solve(made: Problem, anchor: np.ndarray, noise: float = 0.08) -> np.ndarray:
+    """The logarithms of the factors over the table's; `anchor` is where the prior stands."""
+    x = np.zeros(len(made.keys))
+    for _ in range(12):
+        scaled = made.parts * np.exp(made.moves @ x)
+        predicted = scaled.sum(1)
+        residual = np.log(predicted / made.measured)
+        shares = scaled / predicted[:, None]
+        jacobian = np.einsum("ic,icp->ip", shares, made.moves)
+        robust = np.minimum(1.0, HUBER / np.maximum(np.abs(residual), 1e-9))
+        w = made.weights * robust / noise**2
+        hessian = jacobian.T @ (jacobian * w[:, None]) + np.diag(made.sigma**-2)
+        gradient = jacobian.T @ (w * residual) + (x - anchor) / made.sigma**2
+        step = np.linalg.solve(hessian, -gradient)
+        x += np.clip(step, -0.5, 0.5)
+        if np.abs(step).max() < 1e-4:
+            break
+    return x
+
+
+def applied(table: Mapping[str, Any], keys: Sequence[Key], x: np.ndarray) -> dict[str, Any]:
+    """The table with its factors moved by `x`."""
+    made = copy.deepcopy(dict(table))
+    for (level, row, name), value in zip(keys, x, strict=True):
+        at = made[level][row]
+        at[name] = at.get(name, 1.0) * exp(float(value))
+    return made
+
+
+def fit(cases: Sequence[Case], rounds: int = 2) -> dict[str, Any]:
+    """The table fitted on `cases`; overlap is priced anew with each round's factors."""
+    start = prior()
+    table: dict[str, Any] = start
+    for _ in range(rounds):
+        made = problem(cases, table)
+        anchor = np.array([_distance(start, table, key) for key in made.keys])
+        table = applied(table, made.keys, solve(made, anchor))
+    return table
+
+
+def _distance(start: Mapping[str, Any], table: Mapping[str, Any], key: Key) -> float:
+    level, row, name = key
+    return log(start[level][row].get(name, 1.0) / table[level][row].get(name, 1.0))
+
+
+def text(table: Mapping[str, Any], note: str) -> str:
+    """The table as TOML."""
+    lines = [f"# {line}" for line in note.splitlines()]
+    for level, row in table.items():
+        if level == "sigma":
+            continue
+        if not all(isinstance(value, dict) for value in row.values()):
+            lines += ["", f"[{level}]", *(_pair(k, v) for k, v in row.items())]
+            continue
+        for name, values in row.items():
+            lines += ["", f'[{level}."{name}"]' if "." in name else f"[{level}.{name}]"]
+            lines += [_pair(k, v) for k, v in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _pair(key: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{key} = {value:.4g}" if value < 1e6 else f"{key} = {value:.6g}"
+    return f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
+
+
+def main() -> None:
+    """Fits on every row of a file."""
+    parser = argparse.ArgumentParser(description="Fit the table of efficiencies.")
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--rows", action="store_true", help="the rows that the fit saw")
+    parser.add_argument("--write", action="store_true", help="into the package")
+    arguments = parser.parse_args()
+    cases = [c for c in map(case_of, read(arguments.path)) if isinstance(c, Case)]
+    table = fit(cases)
+    if arguments.rows:
+        for case in cases:
+            print(case.row.get("id", ""), case.group, sep="\t")
+    note = NOTE.format(rows=len(cases), sources=len({case.source for case in cases}))
+    if arguments.write:
+        TABLE.write_text(text(table, note), "utf-8")
+    else:
+        print(text(table, note))
+
+
+NOTE = """Efficiencies of the time model, by accelerator family, framework and stack.
+Written by bench/fit.py from bench/prior.toml and {rows} published runs of {sources} sources;
+docs/accuracy.md says how well such a fit prices runs that it has not seen.
+family: share of the nominal rate that a component reaches (fp8, mxfp8, nvfp4: times that).
+framework, stack: by how much a component takes longer than the family's figure says.
+overlap_dp, overlap_cp: share of that traffic that runs beside computation."""
+
+
+if __name__ == "__main__":
+    main()

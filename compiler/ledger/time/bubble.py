@@ -1,0 +1,39 @@
+"""How long a pipeline takes: closed forms of the schedules' timelines.
+
+With m microbatches, p ranks, v chunks a rank and t the time of one microbatch (forward F and
+backward B) on the slowest rank, the step takes m·t plus what the pipeline waits to fill and drain:
+
+- gpipe, 1F1B: (p−1)·t (arXiv:1811.06965, arXiv:2006.15704); with uneven stages the other stages'
+  own times, Σ t_i − max t_i;
+- interleaved: that over v (arXiv:2104.04473, section 2.2);
+- zero_bubble (ZB-H1): (p−1)·(F + I − W), a third of 1F1B's where F = I = W (arXiv:2401.10241);
+- zbv: none, where F = I = W and there are at least 2·p microbatches;
+- dualpipe, dualpipe_v: (p/2 − 1)·(F&B + B − 3·W) (DeepSeek-V3, arXiv:2412.19437).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parlay.compiler.spec.schema import Setting
+
+
+def waiting_share(schedule: Setting) -> float:
+    """The share of `Σ t_i − max t_i`, the sum over ranks, that a schedule waits for."""
+    match schedule.name:
+        case "interleaved":
+            return 1.0 / float(schedule["chunks"])
+        case "zero_bubble":
+            return 1.0 / 3.0
+        case "zbv":
+            return 0.0
+        case "dualpipe" | "dualpipe_v":
+            return 1.0 / 6.0
+    return 1.0
+
+
+def step(schedule: Setting, times: Sequence[float], microbatches: int) -> tuple[float, float]:
+    """Seconds of the pipeline, and those of it that the slowest rank waits."""
+    slowest = max(times)
+    waits = waiting_share(schedule) * (sum(times) - slowest)
+    return microbatches * slowest + waits, waits

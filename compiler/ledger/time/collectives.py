@@ -1,0 +1,44 @@
+"""Seconds of one collective: α·messages + bytes / B, by ring or tree.
+
+Volumes are those of ring algorithms (Patarasuk & Yuan 2009): an all-gather or reduce-scatter of S
+bytes over n ranks sends S·(n−1)/n from each, an all-reduce twice that. The latency part takes the
+shorter of ring and tree, n−1 or 2·log2 n messages, as NCCL chooses by size.
+"""
+
+from __future__ import annotations
+
+from math import log2
+
+from parlay.compiler.ledger.time.machine import Wire
+
+ROUNDS = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0}
+
+
+def sent(collective: str, size: int, message: float) -> float:
+    """Bytes that one rank sends for a message of `message` bytes."""
+    if collective in ROUNDS:
+        return ROUNDS[collective] * message * (size - 1) / size
+    if collective == "all_to_all":
+        return message * (size - 1) / size
+    return message
+
+
+def seconds(collective: str, wire: Wire, message: float, *, far: float = 0.0) -> float:
+    """Seconds of one call; `far` is what one GPU gets on the fabric, for the all-to-all.
+
+    In an all-to-all the share for peers inside the domain takes the link while the rest takes the
+    fabric, so the slower of the two counts.
+    """
+    if wire.size == 1:
+        return 0.0
+    volume = sent(collective, wire.size, message)
+    if collective == "all_to_all":
+        if wire.outside and wire.link == "fabric":
+            moved = max(volume * wire.outside / (far or wire.rate), volume / wire.near)
+        else:
+            moved = volume / (wire.rate if wire.outside else wire.near)
+        return moved + wire.latency * log2(wire.size)
+    if collective in ROUNDS:
+        messages = ROUNDS[collective] * min(wire.size - 1, 2 * log2(wire.size))
+        return messages * wire.latency + volume / wire.rate
+    return wire.latency + volume / wire.rate

@@ -1,0 +1,218 @@
+"""One layer, one microbatch, one rank: nominal seconds of its sublayers, forward and backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from parlay.compiler.ledger.time import collectives, gemm, shapes
+from parlay.compiler.ledger.time.machine import LOW, Machine, Wire
+from parlay.compiler.ledger.time.parts import add
+from parlay.compiler.spec.blocks import GATED, Model, Parallel, Spec, Train
+
+LAUNCH_S: Final = 3e-6
+"""Start and tail of one kernel on a busy GPU."""
+KERNELS: Final = {"attention": 6, "norm": 4, "mlp": 3, "experts": 14}
+"""Kernels of a sublayer's forward; a backward starts twice as many."""
+FLASH_BACKWARD: Final = 2.5
+"""Work of a fused attention backward over its forward: five products for two (arXiv:2205.14135)."""
+HALF_SEQUENCE: Final = 320.0
+"""Sequence length at which a fused attention kernel reaches half its rate."""
+NORM_BYTES: Final = 28.0
+"""Bytes a token and hidden element that two norms and two residual sums move forward at bf16:
+a norm reads and writes (4), a residual with dropout reads two or three and writes one (6 to 8)."""
+SCORE_BYTES: Final = 16.0
+"""Bytes a score that unfused attention moves forward: product, scale and mask, softmax, dropout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Nominal seconds by sublayer, forward and backward, each by component.
+
+    `again` names what recompute runs a second time in the backward; `flops` is the forward work of
+    each sublayer in FLOPs, for HFU.
+    """
+
+    forward: dict[str, dict[str, float]] = field(default_factory=dict)
+    backward: dict[str, dict[str, float]] = field(default_factory=dict)
+    flops: dict[str, float] = field(default_factory=dict)
+
+    def put(self, sublayer: str, component: str, forward: float, backward: float) -> None:
+        """Adds seconds of one component to a sublayer."""
+        add(self.forward.setdefault(sublayer, {}), {component: forward})
+        add(self.backward.setdefault(sublayer, {}), {component: backward})
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """The wires of the groups that a layer talks over; None where the group has one rank."""
+
+    tp: Wire | None
+    cp: Wire | None
+    ep: Wire | None
+    etp: Wire | None
+    far: float
+
+
+def layer(spec: Spec, machine: Machine, wires: Wires, *, experts: bool) -> Layer:
+    """The layer with or without experts."""
+    model, train, parallel = spec.model, spec.train, spec.parallel
+    assert model is not None and train is not None
+    made = Layer()
+    t = shapes.tokens(train, parallel)
+    _linear(made, "attention", shapes.attention(model, t, parallel.tp), train, machine)
+    _core(made, model, train, parallel, machine)
+    _norms(made, model, train, parallel, machine, t)
+    if experts:
+        _experts(made, model, train, parallel, machine, wires, t)
+    else:
+        width = model.ffn / parallel.tp
+        _linear(made, "mlp", shapes.mlp(model, t, width), train, machine)
+        _activation(made, "mlp", model, t * width, machine)
+        made.put("mlp", "launch", KERNELS["mlp"] * LAUNCH_S, 2 * KERNELS["mlp"] * LAUNCH_S)
+    _tensor_parallel(made, model, parallel, wires, t, experts=experts)
+    return made
+
+
+# ── Products ──────────────────────────────────────────────────────────────────
+
+
+def _linear(
+    made: Layer,
+    sublayer: str,
+    products: list[shapes.Product],
+    train: Train,
+    machine: Machine,
+    *,
+    kind: str = "gemm",
+) -> None:
+    low = train.precision in LOW
+    name = f"{kind}_low" if low else kind
+    frozen = train.lora is not None
+    forward = backward = casts = 0.0
+    for p in products:
+        forward += p.times * gemm.seconds(p.m, p.n, p.k, machine, low=low)
+        backward += p.times * gemm.backward(p.m, p.n, p.k, machine, low=low, frozen=frozen)
+        made.flops[sublayer] = made.flops.get(sublayer, 0.0) + 2 * p.m * p.n * p.k * p.times
+        casts += p.times * p.m * (p.k + p.n)
+    made.put(sublayer, name, forward, backward)
+    if low:
+        # Inputs are read at two bytes, written at one and again transposed; the backward casts
+        # the gradients of the outputs the same way (Transformer Engine).
+        each = 4.0 * casts / 2 / machine.memory_rate
+        made.put(sublayer, "quantise", each, each)
+
+
+def _core(made: Layer, model: Model, train: Train, parallel: Parallel, machine: Machine) -> None:
+    """Scores and values. Causal kernels do half the square; plain products do all of it."""
+    t = shapes.tokens(train, parallel)
+    query, _, value, _ = shapes.widths(model, parallel.tp)
+    square = 2.0 * t * train.seq * (query + value)
+    seen = _seen(model, train.seq)
+    if train.attention == "flash":
+        wide = model.head_dim if model.mla is None else model.mla.nope_dim + model.mla.rope_dim
+        narrow = (128.0 / min(128, wide)) ** 0.5
+        slow = narrow * (1.0 + HALF_SEQUENCE / train.seq)
+        flops = square * seen
+        work = flops / machine.wide_flops * slow
+        made.put("core_attention", "attention", work, FLASH_BACKWARD * work)
+        made.put("core_attention", "launch", LAUNCH_S, 2 * LAUNCH_S)
+    else:
+        flops = square
+        scores = t * train.seq * model.heads / parallel.tp
+        moved = SCORE_BYTES * scores / machine.memory_rate
+        products = 1.6 * flops / machine.wide_flops
+        if model.head_dim % 8:
+            products *= 3.0
+        made.put("core_attention", "unfused", products + moved, 2 * products + 1.5 * moved)
+        made.put("core_attention", "launch", 6 * LAUNCH_S, 10 * LAUNCH_S)
+    made.flops["core_attention"] = square
+
+
+def _seen(model: Model, seq: int) -> float:
+    """The share of the square that a causal kernel computes, in the mean over the layers."""
+    window = model.window
+    if window is None or window["size"] >= seq:
+        return 0.5
+    narrow = window["size"] / seq * (1 - window["size"] / (2 * seq))
+    every: int = window["every"]
+    return float(narrow if every == 1 else (narrow * (every - 1) + 0.5) / every)
+
+
+# ── Traffic ───────────────────────────────────────────────────────────────────
+
+
+def _norms(
+    made: Layer, model: Model, train: Train, parallel: Parallel, machine: Machine, t: float
+) -> None:
+    cut = parallel.tp if parallel.sequence_parallel else 1
+    query, key, _, _ = shapes.widths(model, parallel.tp)
+    moved = NORM_BYTES * t * model.hidden / cut / machine.memory_rate
+    made.put("norm", "pointwise", moved, 1.5 * moved)
+    turned = 4.0 * t * (query + key) / machine.memory_rate
+    if model.position == "rope":
+        made.put("attention", "pointwise", turned, turned)
+    if model.qk_norm != "none":
+        made.put("attention", "pointwise", turned, 2 * turned)
+    for name in ("attention", "norm"):
+        made.put(name, "launch", KERNELS[name] * LAUNCH_S, 2 * KERNELS[name] * LAUNCH_S)
+
+
+def _activation(
+    made: Layer, sublayer: str, model: Model, elements: float, machine: Machine
+) -> None:
+    reads = 2 if model.activation in GATED else 1
+    moved = 2.0 * elements * (reads + 1) / machine.memory_rate
+    made.put(sublayer, "pointwise", moved, 2.0 * elements * (2 * reads + 1) / machine.memory_rate)
+
+
+def _experts(
+    made: Layer,
+    model: Model,
+    train: Train,
+    parallel: Parallel,
+    machine: Machine,
+    wires: Wires,
+    t: float,
+) -> None:
+    experts = model.experts
+    assert experts is not None
+    _linear(made, "experts", shapes.routed(model, t, parallel), train, machine, kind="expert")
+    _linear(made, "router", shapes.shared(model, t, parallel.tp), train, machine)
+    rows = t / parallel.tp * experts.top_k * experts.imbalance
+    width = experts.ffn / parallel.etp
+    _activation(made, "experts", model, rows * parallel.etp * width, machine)
+    # Sorted by expert before and after the exchange, and back: four passes that read and write.
+    passes = 4.0 if parallel.ep > 1 else 2.0
+    moved = passes * 4.0 * rows * model.hidden / machine.memory_rate
+    made.put("experts", "permute", moved, moved)
+    made.put("experts", "launch", KERNELS["experts"] * LAUNCH_S, 2 * KERNELS["experts"] * LAUNCH_S)
+    message = 2.0 * rows * model.hidden
+    if wires.ep is not None:
+        twice = 2 * collectives.seconds("all_to_all", wires.ep, message, far=wires.far)
+        made.put("experts", "ep", twice, twice)
+    if wires.etp is not None:
+        both = 2 * collectives.seconds("all_gather", wires.etp, message * parallel.etp)
+        made.put("experts", "tp", both, both)
+
+
+def _tensor_parallel(
+    made: Layer, model: Model, parallel: Parallel, wires: Wires, t: float, *, experts: bool
+) -> None:
+    """Two all-reduces forward and two backward, or their gather and scatter (arXiv:2205.05198).
+
+    A layer with routed experts exchanges over ep in place of the MLP's pair, unless shared experts
+    are cut over tp.
+    """
+    if wires.tp is not None:
+        message = 2.0 * t * model.hidden
+        pair = collectives.seconds("all_reduce", wires.tp, message)
+        mixture = model.experts
+        one = experts and mixture is not None and not mixture.shared
+        made.put("attention", "tp", pair, pair)
+        if not one:
+            made.put("router" if experts else "mlp", "tp", pair, pair)
+    if wires.cp is not None:
+        _, key, value, _ = shapes.widths(model, parallel.tp)
+        turn = collectives.seconds("send", wires.cp, 2.0 * t * (key + value))
+        made.put("core_attention", "cp", (parallel.cp - 1) * turn, 2 * (parallel.cp - 1) * turn)

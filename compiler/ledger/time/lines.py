@@ -1,0 +1,65 @@
+"""What the time side of the ledger says: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationTime:
+    """One kind of collective on one rank of the busiest stage, over a whole step.
+
+    `bytes_per_call` is the message, the full tensor on one rank; `wire_bytes_per_call` what one
+    rank sends. `seconds` is what the calls take if nothing hides them, `exposed_seconds` what the
+    step waits for.
+    """
+
+    group: str
+    collective: str
+    dtype: str
+    bytes_per_call: float
+    wire_bytes_per_call: float
+    calls_per_step: int
+    link: str
+    seconds: float
+    exposed_seconds: float
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A component of the step: seconds on the critical path, and how they come about."""
+
+    name: str
+    seconds: float
+    factor: float
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLine:
+    """The predicted step.
+
+    `bubble` is the idle share of the pipeline's time, `bubble_over_ideal` the same over the time
+    without it. `mfu` and `hfu` count `flops_per_token` as `flops_convention` says, over the dense
+    peak of the precision, `peak_flops`; `hfu` adds what is recomputed. They are None where no peak
+    is known. `band` is the error of the prediction that held for half of the held-out runs of its
+    class, as a share.
+    """
+
+    step_seconds: float
+    compute_seconds: float
+    exposed_communication_seconds: float
+    bubble: float
+    bubble_over_ideal: float
+    tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    mfu: float | None
+    hfu: float | None
+    peak_flops: float | None
+    flops_per_token: float
+    flops_convention: str
+    band: float
+    shares: tuple[Share, ...]
+    communication: tuple[CommunicationTime, ...]
+    formulas: dict[str, str]

@@ -1,0 +1,168 @@
+"""A priced step as the lines of the ledger, each with its formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger import flops
+from parlay.compiler.ledger.time import collectives
+from parlay.compiler.ledger.time.efficiency import COMMUNICATION
+from parlay.compiler.ledger.time.lines import CommunicationTime, Share, TimeLine
+from parlay.compiler.ledger.time.machine import LOW
+from parlay.compiler.ledger.time.step import Step, price
+from parlay.compiler.spec.blocks import Spec
+
+WORDS: Mapping[str, str] = {
+    "gemm": "2·m·n·k of every product / dense peak, times what tiles, waves and depth lose",
+    "gemm_low": "the same over the fp8 or fp4 peak",
+    "expert": "2·m·n·k of the routed experts' products / dense peak, rows = tokens·ep·k/E",
+    "expert_low": "the same over the fp8 or fp4 peak",
+    "attention": "4·tokens·seq·width/2 forward and 2.5 times that backward / dense peak",
+    "unfused": "4·tokens·seq·width / peak, and 16 bytes a score / memory bandwidth",
+    "pointwise": "bytes of norms, residuals, positions and activations / memory bandwidth",
+    "quantise": "4 bytes an element cast / memory bandwidth",
+    "permute": "tokens·k·hidden·4 bytes a pass / memory bandwidth",
+    "loss": "20 bytes a logit / memory bandwidth",
+    "launch": "3 us a kernel",
+    "optimizer": "30 bytes a parameter of the rank's share / memory bandwidth",
+    "tp": "messages·alpha + wire bytes / link",
+    "cp": "what the ring takes beyond the attention beside it",
+    "ep": "two exchanges forward and two backward a layer / link or fabric",
+    "pp": "an activation and a gradient a chunk and microbatch / link or fabric",
+    "dp": "what gradients and parameters take beyond the computation beside them",
+    "straggle": "1 % of the step for each doubling beyond eight ranks",
+}
+
+
+def time_of(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) -> TimeLine:
+    """The time of one step of a spec whose layout passed its checks; `table` prices it."""
+    step = price(spec, layout, table)
+    train, cluster, model = spec.train, spec.cluster, spec.model
+    assert train is not None and cluster is not None and model is not None
+    seconds = step.seconds
+    factors = step.efficiency.factors
+    exposed = sum(step.parts.get(c, 0.0) * factors[c] for c in COMMUNICATION)
+    tokens = train.global_batch * train.seq
+    per_token = flops.per_token(spec)
+    again = again_per_token(spec, step)
+    peak = flops.peak(cluster.node.gpu, train.precision) or step.efficiency.peak
+    achieved = per_token * tokens / seconds / cluster.gpus
+    waits = step.waits
+    shares = tuple(
+        Share(name, part * factors[name], factors[name], WORDS[name])
+        for name, part in step.parts.items()
+        if part
+    )
+    p, m = spec.parallel.pp, step.microbatches
+    formulas = {
+        "step_seconds": " + ".join(f"{s.name} {s.seconds:.4g} s" for s in shares),
+        "compute_seconds": f"{seconds:.4g} s − exposed {exposed:.4g} s",
+        "exposed_communication_seconds": " + ".join(
+            f"{s.name} {s.seconds:.4g} s" for s in shares if s.name in COMMUNICATION
+        )
+        or "no group has more than one rank",
+        "bubble": f"waits {waits:.4g} s / (waits + busy {step.ideal:.4g} s); {p} ranks, "
+        f"{m} microbatches, {spec.parallel.schedule.name}",
+        "bubble_over_ideal": f"waits {waits:.4g} s / busy {step.ideal:.4g} s",
+        "tokens_per_second": f"{train.global_batch}·{train.seq} / {seconds:.4g} s",
+        "tokens_per_second_per_gpu": f"{tokens} / {seconds:.4g} s / {cluster.gpus}",
+        "mfu": f"{per_token:.4g} FLOPs · {tokens} / {seconds:.4g} s / {cluster.gpus} / {peak}",
+        "hfu": f"mfu · (1 + {again:.4g} / {per_token:.4g})",
+    }
+    return TimeLine(
+        step_seconds=seconds,
+        compute_seconds=seconds - exposed,
+        exposed_communication_seconds=exposed,
+        bubble=waits / (waits + step.ideal),
+        bubble_over_ideal=waits / step.ideal,
+        tokens_per_second=tokens / seconds,
+        tokens_per_second_per_gpu=tokens / seconds / cluster.gpus,
+        mfu=achieved / peak if peak else None,
+        hfu=achieved * (1 + again / per_token) / peak if peak else None,
+        peak_flops=peak,
+        flops_per_token=per_token,
+        flops_convention=flops.CONVENTION,
+        band=step.efficiency.band,
+        shares=shares,
+        communication=tuple(_lines(spec, layout, step)),
+        formulas=formulas,
+    )
+
+
+def again_per_token(spec: Spec, step: Step) -> float:
+    """FLOPs a token that recompute adds, over the whole model."""
+    train, parallel = spec.train, spec.parallel
+    assert train is not None
+    on_rank = sum(
+        block.again_flops * sum(row[kind] for row in step.pipeline.counts)
+        for kind, block in enumerate(step.pipeline.blocks)
+    )
+    tokens = train.micro_batch * train.seq / parallel.cp
+    return on_rank * parallel.tp / tokens
+
+
+def _lines(spec: Spec, layout: Layout, step: Step) -> Iterator[CommunicationTime]:
+    factors = step.efficiency.factors
+    moved = step.transfers
+    whole = sum(t.seconds for t in moved) or 1.0
+    waited = step.parts.get("dp", 0.0)
+    for t in moved:
+        size = layout.size(t.group)
+        wire = collectives.sent(t.collective, size, t.message)
+        seconds = t.seconds * factors["dp"]
+        yield CommunicationTime(
+            group=t.group,
+            collective=t.collective,
+            dtype=t.dtype,
+            bytes_per_call=t.message,
+            wire_bytes_per_call=wire,
+            calls_per_step=t.calls,
+            link=t.link,
+            seconds=seconds,
+            exposed_seconds=waited * t.seconds / whole * factors["dp"],
+            formula=f"{t.calls} · {wire:.4g} B / {t.link} · {factors['dp']:.3g}",
+        )
+    yield from _each_microbatch(spec, layout, step)
+
+
+def _each_microbatch(spec: Spec, layout: Layout, step: Step) -> Iterator[CommunicationTime]:
+    """tp, cp, ep and pp of the busiest rank: seconds of what its microbatches send."""
+    train, parallel, model = spec.train, spec.parallel, spec.model
+    assert train is not None and model is not None
+    t = train.micro_batch * train.seq / parallel.cp
+    held = step.pipeline.parts(step.pipeline.counts[step.busiest])
+    chunk = step.pipeline.counts[step.busiest]
+    low = "bf16" if train.precision in LOW else train.precision
+    message = 2.0 * t * model.hidden
+    layers = chunk[0] + chunk[1]
+    routed = model.experts.top_k * message / parallel.tp if model.experts is not None else 0.0
+    scattered = parallel.sequence_parallel
+    kinds = {
+        "tp": ("reduce_scatter" if scattered else "all_reduce", message, layers * 4),
+        "cp": ("send", message * model.kv_heads / model.heads * 2, layers * 3 * (parallel.cp - 1)),
+        "ep": ("all_to_all", routed, chunk[1] * 4),
+        "pp": ("send", message / (parallel.tp if scattered else 1), 2),
+    }
+    for group, (collective, size, calls) in kinds.items():
+        if group not in layout.kinds or layout.size(group) == 1 or not calls:
+            continue
+        factor = step.efficiency.factors[group]
+        nominal = held.get(group, 0.0) if group != "pp" else step.parts.get("pp", 0.0)
+        times = step.microbatches if group != "pp" else 1
+        wire = collectives.sent(collective, layout.size(group), size)
+        link = layout.reach(group).link
+        count = int(calls * step.microbatches)
+        yield CommunicationTime(
+            group=group,
+            collective=collective,
+            dtype=low,
+            bytes_per_call=size,
+            wire_bytes_per_call=wire,
+            calls_per_step=count,
+            link=link,
+            seconds=nominal * times * factor,
+            exposed_seconds=step.parts.get(group, 0.0) * factor,
+            formula=f"{count} · {wire:.4g} B / {link} · {factor:.3g}",
+        )

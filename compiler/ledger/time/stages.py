@@ -1,0 +1,182 @@
+"""Nominal seconds of one microbatch on each pipeline rank, and the layers' own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.held import padded_vocab
+from parlay.compiler.ledger.time import collectives, gemm, shapes
+from parlay.compiler.ledger.time.efficiency import Efficiency
+from parlay.compiler.ledger.time.layer import LAUNCH_S, Layer, Wires, layer
+from parlay.compiler.ledger.time.machine import Machine, Wire
+from parlay.compiler.ledger.time.parts import add, total
+from parlay.compiler.spec.blocks import Spec, Train
+from parlay.compiler.spec.schema import Setting
+
+SUBLAYERS = {
+    "core_attention": ("core_attention",),
+    "mlp": ("mlp",),
+    "norm": ("norm",),
+    "experts": ("experts",),
+    "router": ("router",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A kind of layer, or an end of the model: forward, backward and their repeated part."""
+
+    forward: dict[str, float]
+    backward: dict[str, float]
+    seconds_forward: float
+    seconds_backward: float
+    again_flops: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """The work of a microbatch on every rank of the pipeline.
+
+    `counts[r]` are the numbers of (plain layers, layers with experts, embeddings, heads) of rank r.
+    """
+
+    blocks: tuple[Block, ...]
+    counts: tuple[tuple[float, ...], ...]
+
+    def seconds(self, rank: int) -> tuple[float, float]:
+        """Forward and backward of one microbatch on `rank`."""
+        forward = sum(
+            n * b.seconds_forward for n, b in zip(self.counts[rank], self.blocks, strict=True)
+        )
+        backward = sum(
+            n * b.seconds_backward for n, b in zip(self.counts[rank], self.blocks, strict=True)
+        )
+        return forward, backward
+
+    def parts(self, counts: tuple[float, ...]) -> dict[str, float]:
+        """Nominal seconds of `counts` blocks, forward and backward."""
+        found: dict[str, float] = {}
+        for number, block in zip(counts, self.blocks, strict=True):
+            if number:
+                add(found, block.forward, number)
+                add(found, block.backward, number)
+        return found
+
+
+def wires(layout: Layout, machine: Machine) -> Wires:
+    """The wires that a layer talks over."""
+
+    def of(kind: str) -> Wire | None:
+        known = kind in layout.kinds and layout.size(kind) > 1
+        return machine.wire(layout, kind) if known else None
+
+    return Wires(of("tp"), of("cp"), of("ep"), of("etp"), machine.per_gpu_fabric())
+
+
+def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficiency) -> Pipeline:
+    """Every rank's work."""
+    model, train = spec.model, spec.train
+    assert model is not None and train is not None
+    joined = wires(layout, machine)
+    mixture = model.experts
+    mixed = mixture.layers_before(model.layers) if mixture is not None else 0
+    blocks = [
+        _block(layer(spec, machine, joined, experts=kind), train, efficiency)
+        if (mixed if kind else model.layers - mixed)
+        else EMPTY
+        for kind in (False, True)
+    ]
+    blocks += [_embedding(spec, machine, efficiency), _head(spec, machine, joined, efficiency)]
+    counts = [[0.0, 0.0, 0.0, 0.0] for _ in range(spec.parallel.pp)]
+    for stage in layout.stages:
+        experts = 0
+        if mixture is not None:
+            experts = mixture.layers_before(stage.last + 1) - mixture.layers_before(stage.first)
+        at = counts[stage.stage]
+        copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
+        at[0] += copies * (stage.layers - experts)
+        at[1] += copies * experts
+        at[2] += copies * stage.embedding
+        if stage.head:
+            at[3] += copies * (1 + model.mtp_layers)
+            at[1 if mixed else 0] += copies * model.mtp_layers
+    return Pipeline(tuple(blocks), tuple(tuple(row) for row in counts))
+
+
+EMPTY = Block({}, {}, 0.0, 0.0)
+
+
+def _made(
+    forward: dict[str, float],
+    backward: dict[str, float],
+    efficiency: Efficiency,
+    again_flops: float = 0.0,
+) -> Block:
+    factors = efficiency.factors
+    return Block(forward, backward, total(forward, factors), total(backward, factors), again_flops)
+
+
+def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
+    forward: dict[str, float] = {}
+    backward: dict[str, float] = {}
+    again_flops = 0.0
+    for name, parts in made.forward.items():
+        add(forward, parts)
+        add(backward, made.backward[name])
+        share = repeated(train.recompute, name)
+        if share:
+            add(backward, parts, share)
+            again_flops += share * made.flops.get(name, 0.0)
+    for parts in (forward, backward):
+        if "cp" in parts:
+            # The ring runs beside the attention of the blocks that are there already.
+            core = parts.get("attention", 0.0) * efficiency.factors["attention"]
+            hidden = efficiency.overlap_cp
+            parts["cp"] = (1 - hidden) * parts["cp"] + hidden * max(0.0, parts["cp"] - core)
+    return _made(forward, backward, efficiency, again_flops)
+
+
+def repeated(recompute: Setting, sublayer: str) -> float:
+    """The share of a sublayer's forward that the backward runs a second time."""
+    if recompute.name == "full":
+        every = recompute.get("every")
+        return 1.0 / every if every else 1.0
+    if recompute.name != "selective":
+        return 0.0
+    flags = recompute.flags or ("core_attention",)
+    return float(any(sublayer in SUBLAYERS.get(flag, ()) for flag in flags))
+
+
+def _embedding(spec: Spec, machine: Machine, efficiency: Efficiency) -> Block:
+    """A look-up: a row read and written a token; the backward adds to rows in fp32."""
+    model, train, parallel = spec.model, spec.train, spec.parallel
+    assert model is not None and train is not None
+    t = shapes.tokens(train, parallel)
+    forward = {"pointwise": 4.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
+    backward = {"pointwise": 12.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
+    return _made(forward, backward, efficiency)
+
+
+def _head(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -> Block:
+    """The last product and the loss; logits are read and written at fp32 about four times."""
+    model, train, parallel = spec.model, spec.train, spec.parallel
+    assert model is not None and train is not None
+    t = shapes.tokens(train, parallel)
+    columns = padded_vocab(spec) / parallel.tp
+    moved = t * columns / machine.memory_rate
+    forward = {
+        "gemm": gemm.seconds(t, columns, model.hidden, machine),
+        "loss": 12.0 * moved,
+        "launch": 8 * LAUNCH_S,
+    }
+    frozen = train.lora is not None
+    backward = {
+        "gemm": gemm.backward(t, columns, model.hidden, machine, frozen=frozen),
+        "loss": 8.0 * moved,
+        "launch": 6 * LAUNCH_S,
+    }
+    if joined.tp is not None:
+        forward["tp"] = collectives.seconds("all_gather", joined.tp, 2.0 * t * model.hidden)
+        backward["tp"] = forward["tp"]
+    return _made(forward, backward, efficiency)

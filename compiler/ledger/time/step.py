@@ -1,0 +1,125 @@
+"""The step: pipeline, traffic, optimizer; what a spec costs in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log2
+from typing import Any
+
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.communication import microbatches as microbatches_of
+from parlay.compiler.ledger.held import padded_vocab
+from parlay.compiler.ledger.parameters import Parameters, stage_parameters
+from parlay.compiler.ledger.time import bubble, collectives, efficiency, stages, traffic
+from parlay.compiler.ledger.time.efficiency import Efficiency
+from parlay.compiler.ledger.time.machine import Machine
+from parlay.compiler.ledger.time.parts import add, total
+from parlay.compiler.spec.blocks import Spec
+
+UPDATE_BYTES = 30.0
+"""Bytes that Adam moves a parameter: fp32 gradient, master and two moments read (16), master and
+moments written (12), the bf16 weight written (2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A priced step: nominal seconds on the critical path by component, and what they came from."""
+
+    parts: Mapping[str, float]
+    waits: float
+    ideal: float
+    microbatches: int
+    busiest: int
+    pipeline: stages.Pipeline
+    transfers: tuple[traffic.Transfer, ...]
+    machine: Machine
+    efficiency: Efficiency
+
+    @property
+    def seconds(self) -> float:
+        """Of the step."""
+        return total(self.parts, self.efficiency.factors)
+
+
+def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) -> Step:
+    """Prices a spec whose layout passed its checks and whose model has a shape."""
+    model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
+    assert model is not None and train is not None and cluster is not None
+    rates = efficiency.of(spec, table)
+    machine = Machine.of(spec, units=rates.units, peak=rates.peak)
+    m = microbatches_of(spec)
+    line = stages.pipeline(spec, layout, machine, rates)
+    times = [sum(line.seconds(rank)) for rank in range(parallel.pp)]
+    hop = _hop(spec, layout, machine)
+    busiest = max(range(parallel.pp), key=times.__getitem__)
+    every = [t + hop * rates.factors["pp"] for t in times]
+    ideal, waits = bubble.step(parallel.schedule, every, m)
+    share = bubble.waiting_share(parallel.schedule)
+    parts: dict[str, float] = {}
+    add(parts, line.parts(line.counts[busiest]), m - share)
+    whole = tuple(sum(column) for column in zip(*line.counts, strict=True))
+    add(parts, line.parts(whole), share)
+    if hop:
+        add(parts, {"pp": hop}, m + share * (parallel.pp - 1))
+    forward, backward = line.seconds(busiest)
+    held = held_by_rank(spec, layout, busiest)
+    moved = tuple(traffic.transfers(parallel, train, layout, machine, held, m))
+    hidden = rates.overlap_dp if parallel.overlap else 0.0
+    waited = traffic.exposed(
+        list(moved), share=hidden, forward=forward, backward=backward, microbatches=m
+    )
+    add(parts, {"dp": waited, "optimizer": _update(spec, layout, machine, held)})
+    steady = total(parts, rates.factors)
+    add(parts, {"straggle": 0.01 * steady * log2(max(1.0, cluster.gpus / 8))})
+    return Step(parts, waits, ideal - waits, m, busiest, line, moved, machine, rates)
+
+
+def held_by_rank(spec: Spec, layout: Layout, rank: int) -> Parameters:
+    """The parameters of a rank of one stage."""
+    assert spec.model is not None
+    parallel = spec.parallel
+    held = Parameters()
+    for chunk in layout.stages:
+        if chunk.stage == rank:
+            held += stage_parameters(
+                spec.model,
+                range(chunk.first, chunk.last + 1),
+                embedding=chunk.embedding,
+                head=chunk.head,
+                tp=parallel.tp,
+                etp=parallel.etp,
+                ep=parallel.ep,
+                vocab_rows=padded_vocab(spec),
+            )
+    return held
+
+
+def _hop(spec: Spec, layout: Layout, machine: Machine) -> float:
+    """Seconds that one microbatch's messages take on one rank: an activation and a gradient for
+    each chunk."""
+    train, parallel, model = spec.train, spec.parallel, spec.model
+    assert train is not None and model is not None
+    if parallel.pp == 1:
+        return 0.0
+    cut = parallel.cp * (parallel.tp if parallel.sequence_parallel else 1)
+    message = 2.0 * train.micro_batch * train.seq * model.hidden / cut
+    each = collectives.seconds("send", machine.wire(layout, "pp"), message)
+    return 2.0 * each * len(layout.stages) / parallel.pp
+
+
+def _update(spec: Spec, layout: Layout, machine: Machine, held: Parameters) -> float:
+    """Seconds of the optimizer's traffic, in GPU memory or over the host."""
+    train, parallel = spec.train, spec.parallel
+    assert train is not None and spec.cluster is not None
+    if train.lora is not None:
+        held = Parameters(held.total // 100)
+    shard = layout.size("shard") if parallel.zero else 1
+    inner = "expert_shard" if "expert_shard" in layout.kinds else "edp"
+    expert = layout.size(inner) if parallel.zero and inner in layout.kinds else 1
+    moved = UPDATE_BYTES * (held.dense / shard + held.expert / expert)
+    host = spec.cluster.node.host
+    rate = machine.memory_rate
+    if parallel.offload is not None and parallel.offload.name != "none":
+        rate = (host.bandwidth_bytes_per_s if host else None) or 12e9
+    return moved / rate

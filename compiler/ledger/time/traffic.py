@@ -1,0 +1,115 @@
+"""Gradients and parameters over the data-parallel ranks: nominal seconds of one step.
+
+ZeRO-0 sums gradients by all-reduce, ZeRO-1 by reduce-scatter with a gather of the new parameters,
+ZeRO-2 scatters each microbatch, ZeRO-3 gathers parameters twice and scatters gradients once for
+each microbatch (arXiv:1910.02054, section 7). Under `shard` the rest of the ranks add an all-reduce
+of their shard (HSDP).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.parameters import Parameters
+from parlay.compiler.ledger.time import collectives
+from parlay.compiler.ledger.time.machine import Machine
+from parlay.compiler.spec.blocks import Parallel, Train
+
+WIDTHS: Final = {"fp32": 4.0, "bf16": 2.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Calls of one collective in a step, one message each; `when` it can hide.
+
+    `when` is `forward` or `backward` for what each microbatch brings, `step` for what comes once.
+    """
+
+    group: str
+    collective: str
+    dtype: str
+    message: float
+    calls: int
+    each: float
+    when: str
+    link: str
+
+    @property
+    def seconds(self) -> float:
+        """Of all calls."""
+        return self.calls * self.each
+
+
+def transfers(
+    parallel: Parallel,
+    train: Train,
+    layout: Layout,
+    machine: Machine,
+    held: Parameters,
+    microbatches: int,
+) -> Iterator[Transfer]:
+    """Every transfer of a rank that holds `held`; a frozen base (LoRA) sums adapters alone."""
+    if train.lora is not None:
+        held = Parameters(held.total // 100 if parallel.zero < 3 else held.total)
+    gradient = WIDTHS[train.gradients]
+    for number, whole, shard, replicate in (
+        (held.dense, "dp_cp", "shard", "replicate"),
+        (held.expert, "edp", "expert_shard", "expert_replicate"),
+    ):
+        if not number:
+            continue
+        inner = shard if shard in layout.kinds else whole
+        size = layout.size(whole) if whole in layout.kinds else 1
+        if size == 1:
+            continue
+        parts = layout.size(inner)
+        bytes_gradient, bytes_weight = number * gradient, number * 2.0
+
+        def one(
+            group: str, name: str, dtype: str, message: float, calls: int, when: str
+        ) -> Transfer:
+            wire = machine.wire(layout, group)
+            each = collectives.seconds(name, wire, message)
+            return Transfer(group, name, dtype, message, calls, each, when, wire.link)
+
+        times = microbatches if parallel.zero >= 2 else 1
+        moment = "backward" if parallel.zero >= 2 else "step"
+        if parallel.zero == 0:
+            yield one(whole, "all_reduce", train.gradients, bytes_gradient, 1, "step")
+            continue
+        if parts > 1:
+            yield one(inner, "reduce_scatter", train.gradients, bytes_gradient, times, moment)
+            if parallel.zero == 3:
+                yield one(inner, "all_gather", "bf16", bytes_weight, times, "forward")
+                yield one(inner, "all_gather", "bf16", bytes_weight, times, "backward")
+            else:
+                yield one(inner, "all_gather", "bf16", bytes_weight, 1, "step")
+        if replicate in layout.kinds and layout.size(replicate) > 1:
+            part = bytes_gradient / parts
+            yield one(replicate, "all_reduce", train.gradients, part, 1, "step")
+
+
+def exposed(
+    found: list[Transfer], *, share: float, forward: float, backward: float, microbatches: int
+) -> float:
+    """Seconds of a step that wait for these transfers.
+
+    The share of traffic that runs beside computation waits only for what exceeds it: each
+    microbatch's for its own forward or backward, what comes once for the first forward and the
+    last backward. The rest waits in full.
+    """
+    sums = {"forward": 0.0, "backward": 0.0, "step": 0.0}
+    for transfer in found:
+        sums[transfer.when] += transfer.seconds
+    room = {
+        "forward": forward * microbatches,
+        "backward": backward * microbatches,
+        "step": 0.5 * (forward + backward),
+    }
+    return sum(
+        (1 - share) * seconds + share * max(0.0, seconds - room[when])
+        for when, seconds in sums.items()
+    )
