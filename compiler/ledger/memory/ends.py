@@ -1,0 +1,73 @@
+"""Before the first layer and after the last: embedding, final norm, logits and loss."""
+
+from __future__ import annotations
+
+from parlay.compiler.layout import Stage
+from parlay.compiler.ledger.memory.chunk import Layers
+from parlay.compiler.ledger.memory.record import TRANSFORMER, Line
+from parlay.compiler.ledger.memory.sizes import Sizes
+
+
+def end_lines(layers: Layers, chunk: Stage, in_flight: int) -> tuple[Line, ...]:
+    """Activations of the ends of a chunk for the microbatches in flight, logits not among them.
+
+    The first stage keeps token ids (int64) and the mask of the embedding's dropout, the last one
+    the input and the output of the final norm (2·s·b·h each), and labels.
+    """
+    sizes, model = layers.sizes, layers.sizes.model
+    lines: list[Line] = []
+    times = f"{in_flight} x " if in_flight > 1 else ""
+    if chunk.embedding:
+        if model.dropout:
+            value, formula = sizes.stream(1)
+            lines.append(_line("embedding dropout mask", in_flight * value, times + formula))
+        if model.embedding_norm:
+            value, formula = sizes.stream()
+            lines.append(_line("embedding norm input", in_flight * value, times + formula))
+    if chunk.head and sizes.stack.final_norm and model.final_norm:
+        value, formula = sizes.stream()
+        lines.append(
+            _line("final norm input and output", 2 * in_flight * value, f"2 x {times}{formula}")
+        )
+    if chunk.head and model.mtp_layers:
+        experts = model.experts is not None and model.experts.holds(model.layers - 1)
+        one = (layers.mixed if experts else layers.dense).kept_bytes + 4 * sizes.stream()[0]
+        value = model.mtp_layers * in_flight * one
+        formula = f"{model.mtp_layers} layers x {times}{one}"
+        lines.append(_line("layers of further tokens", value, formula))
+    return tuple(lines)
+
+
+def loss_lines(sizes: Sizes, in_flight: int) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    """What the loss keeps of the microbatches in flight, and what it holds while it runs.
+
+    Each logit: fp32 probabilities (4 bytes) are kept, a 16-bit copy (2 bytes) lives beside them in
+    the loss and in its backward: 6 in all. Alone on tp the emitted code runs log-softmax on fp32
+    logits: its output (4) is kept, two fp32 gradients (8) live beside it in the backward.
+    """
+    stack = sizes.stack
+    logits = sizes.tokens * sizes.vocab
+    heads = 1 + sizes.model.mtp_layers
+    each = max(stack.loss_saved, sizes.width)
+    keep = each * logits * in_flight * heads
+    formula = f"{each} x {sizes.tokens} tokens x {sizes.vocab}"
+    if in_flight * heads > 1:
+        formula += f" x {in_flight * heads}"
+    passing = stack.loss_transient_alone if sizes.tp == 1 else stack.loss_transient
+    transient = passing * logits
+    return (
+        (Line("logits", "probabilities of the loss", keep, formula, stack.source),),
+        (
+            Line(
+                "logits",
+                "logits while the loss runs",
+                transient,
+                f"{passing} x {sizes.tokens} tokens x {sizes.vocab}",
+                stack.source,
+            ),
+        ),
+    )
+
+
+def _line(name: str, value: int, formula: str) -> Line:
+    return Line("activations", name, value, formula, TRANSFORMER)

@@ -1,0 +1,129 @@
+"""What one layer keeps of one microbatch, sublayer by sublayer.
+
+b is the micro-batch, s the sequence, h the hidden width, a heads, d the width of a head, f the
+inner width, t the ranks of tp, cp cuts s. Without recompute, with attention of 16-bit softmax,
+dropout and f = 4h the sum is the published `s·b·h·(10 + 24/t + 5·a·s/(h·t))`, and
+`s·b·h/t·(34 + 5·a·s/h)` under sequence parallelism (arXiv:2205.05198, table 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parlay.compiler.ledger.memory.mixture import mixture
+from parlay.compiler.ledger.memory.record import TRANSFORMER, Saved
+from parlay.compiler.ledger.memory.sizes import Sizes
+
+
+def layer(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
+    """Everything that one layer saves where nothing is computed again."""
+    return (
+        *_around(sizes),
+        *_attention(sizes),
+        *(mixture(sizes) if experts else mlp(sizes)),
+    )
+
+
+def _around(sizes: Sizes) -> Iterator[Saved]:
+    """Norms, the inputs of both sublayers, dropout of the residual stream.
+
+    Before each sublayer: the norm's input and its output, 2·s·b·h bytes each at 16 bits; one norm
+    for both where they stand side by side. Each norm after a sublayer keeps its input.
+    """
+    model = sizes.model
+    value, formula = sizes.stream()
+    kept, kept_formula = sizes.stream(sizes.kept)
+    before = model.norm_placement in ("before", "both")
+    after = model.norm_placement in ("after", "both")
+    one = model.parallel_blocks and (model.shared_norm or not before)
+    names = ("attention",) if one else ("attention", "mlp")
+    if model.parallel_blocks and not one:
+        yield Saved("residual", None, value, formula, TRANSFORMER)
+    for name in names:
+        if before and not (model.parallel_blocks and not one):
+            yield Saved(f"{name}_norm input", None, value, formula, TRANSFORMER)
+        part = "norm" if before else None
+        yield Saved(f"{name} input", part, kept, kept_formula, TRANSFORMER)
+        if after:
+            yield Saved(f"{name}_post_norm input", None, value, formula, sizes.stack.source)
+        if sizes.stack.statistics:
+            norms = before + after
+            numbers = norms * (4 if model.norm == "rmsnorm" else 8)
+            each = sizes.tokens // sizes.residual
+            yield Saved(
+                f"{name} norm statistics",
+                None,
+                numbers * each,
+                f"{numbers} x {each}",
+                sizes.stack.source,
+            )
+    if model.dropout:
+        mask, words = sizes.stream(1)
+        yield Saved("dropout masks", None, 2 * mask, f"2 x {words}", TRANSFORMER)
+
+
+def mlp(sizes: Sizes) -> Iterator[Saved]:
+    """The inner tensors: the activation's inputs (and half), and the last matrix's input.
+
+    2·f + 2·f bytes a token for GELU, 6·f for a fused SwiGLU, 8·f for one in separate kernels.
+    """
+    features = -(-sizes.model.ffn // sizes.tp)
+    whole, inputs = sizes.tensors(keep=True), sizes.tensors(keep=False)
+    value, formula = sizes.inner(features, inputs)
+    yield Saved("mlp activation input", "mlp", value, formula, sizes.stack.source)
+    value, formula = sizes.inner(features, whole - inputs)
+    yield Saved("mlp activation", "mlp activation", value, formula, sizes.stack.source)
+
+
+# ── Attention ─────────────────────────────────────────────────────────────────
+
+
+def _attention(sizes: Sizes) -> Iterator[Saved]:
+    model, width = sizes.model, sizes.width
+    if model.mla is None:
+        query, key, value = (model.head_dim,) * 3
+        keys = sizes.kv_heads
+        if model.qk_norm != "none":
+            features = (sizes.heads + keys) * model.head_dim
+            size, formula = sizes.inner(features, width)
+            yield Saved("q_norm and k_norm inputs", None, size, formula, sizes.stack.source)
+    else:
+        mla = model.mla
+        query = key = mla.nope_dim + mla.rope_dim
+        value, keys = mla.v_dim, sizes.heads
+        latent = 2 * (mla.q_rank or 0) + 2 * mla.kv_rank
+        size, formula = sizes.inner(latent, width)
+        yield Saved("latents and their norms", "norm", size, formula, "arXiv:2405.04434, 2.1")
+    yield from _core(sizes, query, key, value, keys)
+    output = sizes.heads * value
+    size, formula = sizes.inner(output, width)
+    yield Saved("attention output", None, size, formula, TRANSFORMER)
+    if sizes.kept != width:
+        size, formula = sizes.inner(output, sizes.kept)
+        yield Saved("attention output, quantised", None, size, formula, sizes.stack.source)
+
+
+def _core(sizes: Sizes, query: int, key: int, value: int, keys: int) -> Iterator[Saved]:
+    """Queries, keys, values, and the scores of unfused attention.
+
+    At 16 bits: 2·s·b·a·d each for q, k and v; unfused with dropout 5·a·s²·b (softmax 2, mask 1,
+    what dropout leaves 2), without it what the stack keeps of the softmax.
+    """
+    width, stack, heads = sizes.width, sizes.stack, sizes.heads
+    unfused = sizes.train.attention == "math"
+    if unfused and stack.math_copies and width < 4:
+        # The reference kernel works on fp32 copies, key/value heads repeated.
+        size, formula = sizes.inner(heads * (query + key + value), 4)
+        yield Saved("q, k and v in fp32", None, size, formula, stack.source)
+    else:
+        size, formula = sizes.inner(heads * query + keys * (key + value), width)
+        yield Saved("q, k and v", None, size, formula, TRANSFORMER)
+    if not unfused:
+        if stack.statistics:
+            size, formula = sizes.inner(heads, 4)
+            yield Saved("log-sum-exp", "core_attention", size, formula, "arXiv:2205.14135")
+        return
+    dropped = 2 * width + 1 if sizes.model.dropout else max(stack.math, width)
+    value = int(dropped * heads * sizes.tokens * sizes.seq)
+    formula = f"{dropped} x {heads} heads x {sizes.tokens} x {sizes.seq}"
+    yield Saved("attention scores", "core_attention", value, formula, TRANSFORMER, True)

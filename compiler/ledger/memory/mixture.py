@@ -1,0 +1,79 @@
+"""What a layer of experts keeps of one microbatch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from parlay.compiler.ledger.memory.record import Saved
+from parlay.compiler.ledger.memory.sizes import Sizes
+
+SOURCE = "arXiv:2006.16668; Megatron-Core MoE"
+
+
+def routed(sizes: Sizes) -> int:
+    """Token visits that one rank's experts compute: its own tokens · top_k · etp · imbalance.
+
+    Each of the etp·ep ranks brings tokens/(residual cut) tokens, which land evenly on ep groups of
+    experts up to the imbalance; a capacity factor pads or drops to just so many.
+    """
+    experts = sizes.model.experts
+    assert experts is not None
+    own = sizes.tokens / sizes.residual * experts.top_k * sizes.parallel.etp
+    return ceil(own * (experts.imbalance if experts.capacity is None else experts.capacity))
+
+
+def mixture(sizes: Sizes) -> Iterator[Saved]:
+    """Router, dispatched tokens, inner tensors of the experts, shared experts.
+
+    Router: fp32 scores and probabilities of all experts. Dispatch: the experts' input, 2·k·h bytes
+    a token. Experts: as the MLP over k·f. Their output, 2·k·h, where the stack keeps it.
+    """
+    model, stack = sizes.model, sizes.stack
+    experts = model.experts
+    assert experts is not None
+    own = sizes.tokens // sizes.residual
+    scores = 8 * own * experts.count
+    yield Saved(
+        "router scores and probabilities", "router", scores, f"8 x {own} x {experts.count}", SOURCE
+    )
+    if stack.wide_router:
+        value, formula = sizes.stream(4)
+        yield Saved("router input in fp32", "router", value, formula, stack.source)
+    visits = routed(sizes)
+    visit = f"{visits} visits"
+    yield Saved(
+        "tokens dispatched to experts",
+        None,
+        int(sizes.kept * visits * model.hidden),
+        f"{sizes.kept:g} x {visit} x {model.hidden}",
+        SOURCE,
+    )
+    features = -(-experts.ffn // sizes.parallel.etp)
+    whole, inputs = sizes.tensors(keep=True), sizes.tensors(keep=False)
+    yield Saved(
+        "expert activation input",
+        "experts",
+        int(inputs * visits * features),
+        f"{inputs:g} x {visit} x {features}",
+        stack.source,
+    )
+    yield Saved(
+        "expert activation",
+        "experts activation",
+        int((whole - inputs) * visits * features),
+        f"{whole - inputs:g} x {visit} x {features}",
+        stack.source,
+    )
+    if stack.expert_output:
+        yield Saved(
+            "expert output",
+            "experts",
+            sizes.width * visits * model.hidden,
+            f"{sizes.width} x {visit} x {model.hidden}",
+            stack.source,
+        )
+    if experts.shared:
+        width = -(-experts.shared * experts.shared_ffn // sizes.tp)
+        value, formula = sizes.inner(width, whole)
+        yield Saved("shared experts", "mlp", value, formula, stack.source)

@@ -1,0 +1,95 @@
+"""What the memory ledger is made of: lines, the moments of a step, and rank classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+CATEGORIES: Final = (
+    "weights",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "gathered",
+    "buffers",
+    "temporaries",
+    "reserve",
+)
+"""What bytes are for; `optimizer` holds the fp32 master and the moments."""
+
+
+class Line(NamedTuple):
+    """One amount of memory on one rank, with the arithmetic behind it."""
+
+    category: str
+    name: str
+    value_bytes: int
+    formula: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a rank holds at one moment of a step."""
+
+    name: str
+    lines: tuple[Line, ...]
+    value_bytes: int
+
+    @classmethod
+    def of(cls, name: str, *parts: tuple[Line, ...]) -> Moment:
+        """The moment at which `parts` are held together; lines without bytes are left out."""
+        lines = tuple(line for part in parts for line in part if line.value_bytes)
+        return cls(name, lines, sum(line.value_bytes for line in lines))
+
+    @property
+    def categories(self) -> dict[str, int]:
+        """Bytes by category, every category named."""
+        sums = dict.fromkeys(CATEGORIES, 0)
+        for line in self.lines:
+            sums[line.category] += line.value_bytes
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class RankClass:
+    """The ranks of one pipeline stage: all of them hold the same.
+
+    `experts` says whether they hold routed experts, `in_flight` how many microbatches of each chunk
+    are held at the forward peak.
+    """
+
+    stage: int
+    ranks: int
+    experts: bool
+    in_flight: tuple[int, ...]
+    moments: tuple[Moment, ...]
+
+    @property
+    def peak(self) -> Moment:
+        """The moment with the most bytes."""
+        return max(self.moments, key=lambda moment: moment.value_bytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes at the peak, the reserve among them."""
+        return self.peak.value_bytes
+
+
+class Saved(NamedTuple):
+    """What one sublayer keeps of one microbatch for its backward, on one rank.
+
+    `part` is the word of `recompute = selective(…)` that drops it, None where only
+    `recompute = full` does; `square` says that it grows with the square of the sequence.
+    """
+
+    name: str
+    part: str | None
+    value_bytes: int
+    formula: str
+    source: str
+    square: bool = False
+
+
+TRANSFORMER: Final = "arXiv:2205.05198, section 4"
