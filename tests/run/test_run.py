@@ -1,0 +1,76 @@
+"""`parlay run` trains on real text, and the emitted folder starts by its own launch.sh."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "examples" / "tiny" / "tiny.par"
+
+
+def parlay(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "parlay.compiler.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def unigram_entropy() -> float:
+    """Of the text's bytes in nats: the best loss of a model that sees no context."""
+    from pydoc_data import topics
+
+    counts = Counter("\n".join(topics.topics.values()).encode())
+    total = sum(counts.values())
+    return -sum(n / total * math.log(n / total) for n in counts.values())
+
+
+@pytest.mark.timeout(900)
+def test_tiny_learns(tmp_path: Path) -> None:
+    done = parlay("run", str(TINY), "--out", str(tmp_path), timeout=800)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    steps = json.loads((tmp_path / "torch" / "plan.json").read_text())["steps"]
+    assert len(lines) == steps
+    keys = {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds", "mfu"}
+    assert all(set(line) == keys for line in lines)
+    assert lines[0]["loss"] > 5.0  # log(257) = 5.55: nothing known yet
+    last = sum(line["loss"] for line in lines[-10:]) / 10
+    assert last < 0.85 * unigram_entropy(), (last, unigram_entropy())
+
+
+@pytest.mark.timeout(600)
+def test_launch_script_starts_the_ranks(tmp_path: Path) -> None:
+    text = TINY.read_text()
+    steps = next(line for line in text.splitlines() if line.strip().startswith("steps"))
+    short = text.replace(steps, "  steps = 2")
+    (tmp_path / "short.par").write_text(short)
+    done = parlay("compile", str(tmp_path / "short.par"), "--target", "torch", "-o", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    scripts = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{scripts}:{os.environ['PATH']}",
+        "MASTER_PORT": "29741",
+        "OMP_NUM_THREADS": "1",
+    }
+    ran = subprocess.run(
+        ["bash", str(tmp_path / "torch" / "launch.sh")],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env=environment,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    lines = (tmp_path / "torch" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == 2
