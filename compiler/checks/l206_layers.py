@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from parlay.compiler.checks import fix, suggest, words
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.layout.stages import chunks_of, steps_of
+from parlay.compiler.spec.schema import Setting
 from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE = "L206"
@@ -55,8 +56,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     if len(names) > 1:
         chunks = f"{words.counted(sizes[1], 'chunk')} a rank"
         also.append(subject.label("parallel.schedule", chunks))
-    near = suggest.layouts(subject)
-    help, fixes = list(near.help), list(near.fixes)
+    chunked, near = _chunks(subject), suggest.layouts(subject)
+    help, fixes = [*chunked.help, *near.help], [*chunked.fixes, *near.fixes]
     if steps < layers:
         help.insert(0, "`stages = auto` splits them unevenly, balanced by FLOPs")
         fixes = [*fix.set_fields(subject, {"parallel.stages": "auto"}), *fixes]
@@ -70,6 +71,30 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         help=help[: suggest.MOST],
         fixes=fixes[: suggest.MOST],
     )
+
+
+def _chunks(subject: Subject) -> suggest.Help:
+    """The numbers of chunks nearest to the one asked for that divide the layers."""
+    schedule, layers = subject.parallel.schedule, subject.model.layers
+    each, rest = divmod(layers, subject.parallel.pp)
+    if schedule.name != "interleaved" or rest or subject.searching:
+        return suggest.Help()
+    fitting = [
+        chunks
+        for chunks in words.divisors(each)
+        if chunks > 1 and suggest.holds(subject, {"parallel.schedule": with_chunks(chunks)})
+    ]
+    near = words.nearest(schedule["chunks"], fitting, limit=1)
+    path = "parallel.schedule.chunks"
+    return suggest.Help(
+        tuple(f"chunks = {n} fits, {words.counted(each // n, 'layer')} each" for n in near),
+        tuple(edit for n in near for edit in fix.set_fields(subject, {path: n})),
+    )
+
+
+def with_chunks(chunks: int) -> Setting:
+    """The interleaved schedule with so many chunks."""
+    return Setting("interleaved", {"chunks": chunks})
 
 
 def stage_factors(subject: Subject) -> tuple[tuple[str, ...], tuple[int, ...]]:

@@ -58,7 +58,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     most = budget.fullest(subject)
     if most is None or most.fits:
         return
-    needed, there = words.memory(most.total), words.memory(most.budget)
+    needed, there = words.memories(most.total, most.budget)
     where = f" on stage {most.stage}" if subject.parallel.pp > 1 else ""
     help, fixes = _help(subject)
     yield error(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import log2
+from typing import Any
 
 from parlay.compiler.checks import fix, rules, words
 from parlay.compiler.checks.subject import Subject
@@ -52,7 +53,7 @@ def choices(
     if subject.searching:
         return Help()
     ranked = sorted(values, key=lambda value: (abs(log2(value / wanted)), value))
-    good = islice((v for v in ranked if v != wanted and _holds(subject, {path: v})), most)
+    good = islice((v for v in ranked if v != wanted and holds(subject, {path: v})), most)
     found = sorted(good)
     if not found:
         return Help()
@@ -95,11 +96,12 @@ def _candidates(subject: Subject, world: int) -> Iterator[tuple[int, int, int]]:
         yield -tp, pp, free // -tp // pp
 
 
-def _holds(subject: Subject, values: Mapping[str, int]) -> bool:
+def holds(subject: Subject, values: Mapping[str, Any]) -> bool:
+    """Whether the job with other `values`, by path, has no error in the rules that read them."""
     return _worst(subject, values) is not Severity.ERROR
 
 
-def _worst(subject: Subject, values: Mapping[str, int]) -> Severity | None:
+def _worst(subject: Subject, values: Mapping[str, Any]) -> Severity | None:
     """The worst that the rules which read what changes find, but for what the file allows."""
     candidate = subject.with_values(values)
     degrees = any(path.startswith("parallel.") for path in values)

@@ -44,6 +44,16 @@ def memory(number: float) -> str:
     return show(Fraction(number), Dimension.DATA)
 
 
+def memories(first: float, second: float) -> tuple[str, str]:
+    """Both as `memory` shows them, with more digits where they differ and would read the same."""
+    shown = memory(first), memory(second)
+    digits = 1
+    while first != second and shown[0] == shown[1] and digits < 10:
+        shown = f"{first / 1e9:.{digits}f} GB", f"{second / 1e9:.{digits}f} GB"
+        digits += 1
+    return shown
+
+
 def speed(bytes_per_s: float) -> str:
     """`450 GB/s`, `400 Gb/s` where that is a network card's usual speed."""
     return show(Fraction(bytes_per_s), Dimension.RATE)

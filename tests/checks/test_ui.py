@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from parlay.compiler import pipeline
 from parlay.compiler.checks import codes, page
 from parlay.dsl.diagnostics.terminal import render
