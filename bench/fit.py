@@ -1,6 +1,6 @@
 """Fits the table of efficiencies on published runs, and writes it.
 
-    python bench/fit.py runs.csv [--rows] [--write]
+    python bench/fit.py runs.csv [--rows] [--write] [--folds]
 
 A step is a sum of parts, each times a product of factors (`compiler/ledger/time`), so its logarithm
 is smooth in the logarithms of the factors. The fit is a Gauss-Newton iteration on ln(predicted /
@@ -23,8 +23,9 @@ import numpy as np
 from parlay.compiler.ledger.time import efficiency
 from parlay.compiler.ledger.time.machine import LOW
 from parlay.compiler.ledger.time.parts import COMPONENTS
-from parlay.compiler.ledger.time.step import price
+from parlay.compiler.ledger.time.step import Step, price
 from rows import Case, case_of, read
+from split import FOLDS, fold_of
 
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "compiler/ledger/time/efficiency.toml"
@@ -34,7 +35,8 @@ Key = tuple[str, str, str]  # level, row, name
 
 def prior() -> dict[str, Any]:
     """The table before any fit, and how firmly each of its values is held."""
-    return tomllib.loads((HERE / "prior.toml").read_text("utf-8"))
+    table = tomllib.loads((HERE / "prior.toml").read_text("utf-8"))
+    return table | {"first": True}
 
 
 @dataclass
@@ -89,7 +91,7 @@ def problem(cases: Sequence[Case], table: Mapping[str, Any]) -> Problem:
     parts = np.zeros((len(cases), len(COMPONENTS)))
     moves = np.zeros((len(cases), len(COMPONENTS), len(keys)))
     for i, case in enumerate(cases):
-        step = price(case.spec, case.layout, table)
+        step = priced(case, table)
         for name, seconds in step.parts.items():
             parts[i, index[name]] = seconds * step.efficiency.factors[name]
         for key, sign, components in moved[i]:
@@ -106,6 +108,18 @@ def problem(cases: Sequence[Case], table: Mapping[str, Any]) -> Problem:
         sigma=sigma,
         weights=balance(cases),
     )
+
+
+_FIRST: dict[int, Step] = {}
+
+
+def priced(case: Case, table: Mapping[str, Any]) -> Step:
+    """A case priced by a table; by the prior's, which every fit starts from, once."""
+    if "first" not in table:
+        return price(case.spec, case.layout, table)
+    if id(case) not in _FIRST:
+        _FIRST[id(case)] = price(case.spec, case.layout, table)
+    return _FIRST[id(case)]
 
 
 def _sigma(key: Key) -> Key:
@@ -159,6 +173,7 @@ def fit(cases: Sequence[Case], rounds: int = 2) -> dict[str, Any]:
         made = problem(cases, table)
         anchor = np.array([_distance(start, table, key) for key in made.keys])
         table = applied(table, made.keys, solve(made, anchor))
+        table.pop("first", None)
     return table
 
 
@@ -171,7 +186,7 @@ def text(table: Mapping[str, Any], note: str) -> str:
     """The table as TOML."""
     lines = [f"# {line}" for line in note.splitlines()]
     for level, row in table.items():
-        if level == "sigma":
+        if level in ("sigma", "first"):
             continue
         if not all(isinstance(value, dict) for value in row.values()):
             lines += ["", f"[{level}]", *(_pair(k, v) for k, v in row.items())]
@@ -193,13 +208,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fit the table of efficiencies.")
     parser.add_argument("path", type=Path)
     parser.add_argument("--rows", action="store_true", help="the rows that the fit saw")
+    parser.add_argument("--folds", action="store_true", help="one table a fold, into folds/")
     parser.add_argument("--write", action="store_true", help="into the package")
     arguments = parser.parse_args()
     cases = [c for c in map(case_of, read(arguments.path)) if isinstance(c, Case)]
+    if arguments.folds:
+        (HERE / "folds").mkdir(exist_ok=True)
+        for fold in range(FOLDS):
+            seen = [case for case in cases if fold_of(case.group) != fold]
+            note = FOLD_NOTE.format(fold=fold, rows=len(seen))
+            (HERE / "folds" / f"{fold}.toml").write_text(text(fit(seen), note), "utf-8")
+            if arguments.rows:
+                show(f"fold {fold}", seen)
+        return
     table = fit(cases)
     if arguments.rows:
-        for case in cases:
-            print(case.row.get("id", ""), case.group, sep="\t")
+        show("all", cases)
     note = NOTE.format(rows=len(cases), sources=len({case.source for case in cases}))
     if arguments.write:
         TABLE.write_text(text(table, note), "utf-8")
@@ -207,6 +231,13 @@ def main() -> None:
         print(text(table, note))
 
 
+def show(name: str, cases: Sequence[Case]) -> None:
+    """The rows that a fit saw."""
+    for case in cases:
+        print(name, case.row.get("id", ""), case.group, sep="\t")
+
+
+FOLD_NOTE = "Fold {fold}: fitted on {rows} rows, none of this fold's groups (bench/split.py)."
 NOTE = """Efficiencies of the time model, by accelerator family, framework and stack.
 Written by bench/fit.py from bench/prior.toml and {rows} published runs of {sources} sources;
 docs/accuracy.md says how well such a fit prices runs that it has not seen.

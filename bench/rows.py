@@ -60,7 +60,8 @@ class Case:
     """A row that is scored: what it ran, how fast it was, and how it is counted.
 
     `tokens` is tokens/s a GPU as measured; `stated` says whether the row names its recompute and
-    its attention kernel; `group` is what a fit must not have seen when the row is tested.
+    its attention kernel; `group` is what a fit must not have seen when the row is tested, `work`
+    what rows share whose layouts are ranked.
     """
 
     row: Row
@@ -103,27 +104,31 @@ def case_of(row: Row) -> Case | str:
         kind=kind_of(spec, row),
         accelerator=family_name(row["gpu"]),
         source=row.get("source_group", ""),
-        group=f"{row.get('source_group', '')}/{_base(row['model'])}",
-        work=(
-            row["model"],
-            row["layers"],
-            row["hidden"],
-            row["heads"],
-            row["gpu"],
-            row["gpus"],
-            row["seq"],
-            row["global_batch_seqs"],
-            row["precision"],
-            row.get("source_group", ""),
-            task_of(row),
-        ),
+        group=group_of(spec),
+        work=work_of(row, spec),
         outlier="OUTLIER" in row.get("check_flags", ""),
     )
 
 
-def _base(model: str) -> str:
-    """A model without the marks of its variants: `grok (proxy 4L)` --> `grok`."""
-    return re.sub(r"\s*\(.*\)", "", model).strip()
+def group_of(spec: Spec) -> str:
+    """Source and model without their names: the stack's family, and the model's widths.
+
+    Models of equal widths are one group however deep they are, and sources that ran the same
+    stack are not told apart.
+    """
+    model, train = spec.model, spec.train
+    assert model is not None and train is not None
+    experts = model.experts.count if model.experts is not None else 0
+    family = train.stack.partition("-")[0]
+    return f"{family}/{model.hidden}x{model.ffn}x{experts}"
+
+
+def work_of(row: Row, spec: Spec) -> tuple[str, ...]:
+    """What rows have in common that did the same work: among them layouts are ranked."""
+    assert spec.train is not None
+    columns = ("layers", "hidden", "ffn", "heads", "experts", "gpu", "gpus", "seq")
+    shape = tuple(row[name] for name in columns)
+    return (*shape, row["global_batch_seqs"], spec.train.precision, spec.train.stack, task_of(row))
 
 
 def reason_to_skip(row: Row) -> str | None:

@@ -1,8 +1,8 @@
 """The committed split: which rows a fit may see when a row is tested.
 
-Rows are grouped by source and model, so that neither a repeat nor another layout of the same model
-from the same source helps to predict a row. Groups are dealt over `FOLDS` folds by a hash of their
-name. `whole_sources` deals whole sources instead.
+Rows are grouped by source and model (`rows.group_of`: stack and widths, no name), so that neither
+a repeat nor another layout or depth of the same model from the same source helps to predict a row.
+Groups are dealt over `FOLDS` folds by a hash. `whole_sources` leaves whole sources out instead.
 """
 
 from __future__ import annotations
