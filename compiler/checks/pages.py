@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Final
 
 from parlay.compiler.checks.rules import MODULES, rule
@@ -26,12 +26,15 @@ class Page:
 
     @property
     def text(self) -> str:
-        """The page as plain text."""
-        bodies = (self.what, self.why, self.example, self.instead, self.source)
-        parts = [f"{self.code}: {self.title}"]
-        for name, body in zip(SECTIONS, bodies, strict=True):
-            parts.append(f"{name}\n" + "".join(_indented(line) for line in body.splitlines()))
-        return "\n\n".join(part.rstrip() for part in parts) + "\n"
+        """The page as plain text, ending in a newline; files stand indented by four spaces."""
+        return (
+            f"{self.code}: {self.title}\n\n"
+            f"What: {self.what}\n"
+            f"Why: {self.why}\n"
+            f"Example:\n{indent(self.example, '    ')}\n"
+            f"Instead:\n{indent(self.instead, '    ')}\n"
+            f"Source: {self.source}\n"
+        )
 
 
 def codes() -> tuple[str, ...]:
@@ -51,7 +54,3 @@ def page(code: str) -> Page | None:
 
 def _body(text: str) -> str:
     return dedent(text).strip("\n")
-
-
-def _indented(line: str) -> str:
-    return f"    {line}\n" if line else "\n"

@@ -58,7 +58,7 @@ def test_page_is_whole(code: str) -> None:
     found = _page(code)
     assert all((found.what, found.why, found.example, found.instead, found.source))
     assert not re.search(r"\b[Yy]ou", found.text)
-    assert found.text.startswith(f"{code}: {found.title}\n\nWhat\n")
+    assert found.text.startswith(f"{code}: {found.title}\n\nWhat: ")
 
 
 @pytest.mark.parametrize("code", codes())
