@@ -24,7 +24,8 @@ class Stack:
     without dropout, and `math_copies` whether it keeps fp32 copies of queries, keys and values.
     `loss_saved` and `loss_transient` are bytes for each logit: kept from the loss to its backward,
     and held only while one of them runs. `expert_output` says whether each expert's output is kept
-    for the gradient of the router, `wide_router` whether the router's input is kept in fp32. `workspace_bytes` (with unfused attention
+    for the gradient of the router, `wide_router` whether the router keeps its input in fp32.
+    `workspace_bytes` (with unfused attention
     `unfused_workspace_bytes` more) and `modern_workspace_bytes` (accelerators with fp8) are what
     libraries allocate once; `scratch` is the bytes for each element of the
     residual stream that lie around the loss.

@@ -1,0 +1,176 @@
+"""All messages of one training step, merged over the stages that send the same."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from parlay.compiler.layout import Layout, Reach, Stage
+from parlay.compiler.ledger.comm.context import Job
+from parlay.compiler.ledger.comm.layers import (
+    context_parallel,
+    ends,
+    expert_parallel,
+    tensor_parallel,
+)
+from parlay.compiler.ledger.comm.record import CommLine, Raw
+from parlay.compiler.ledger.comm.step import data_parallel, once_a_step, pipeline
+from parlay.compiler.ledger.comm.wire import wire
+from parlay.compiler.ledger.communication import DTYPES
+from parlay.compiler.ledger.parameters import Parameters, stage_parameters
+from parlay.compiler.ledger.state import bytes_per_parameter
+from parlay.compiler.spec.blocks import Spec
+
+WIDE = {2: "bfloat16", 4: "float32", 8: "float64"}
+
+
+def comm_lines(spec: Spec, layout: Layout) -> tuple[CommLine, ...]:
+    """Every message of one step, for all axes and options; groups of one rank send nothing.
+
+    A model given by `params` has its data-parallel traffic alone. Messages that several pipeline
+    stages send alike are one line.
+    """
+    found: dict[Raw, list[int]] = defaultdict(list)
+    if not layout.stages or spec.train is None:
+        for raw in _of_states(spec, layout):
+            found[raw].append(0)
+    else:
+        job = Job(spec, layout)
+        by_stage: dict[int, list[Stage]] = defaultdict(list)
+        for chunk in layout.stages:
+            by_stage[chunk.stage].append(chunk)
+        known: dict[tuple[object, ...], list[Raw]] = {}
+        for stage, chunks in sorted(by_stage.items()):
+            key = tuple(
+                (c.layers, job.mixed(c), c.embedding, c.head, c.stage == spec.parallel.pp - 1)
+                for c in chunks
+            )
+            if key not in known:
+                known[key] = _added(_of_stage(job, chunks))
+            for raw in known[key]:
+                found[raw].append(stage)
+    reaches: dict[str, Reach] = {}
+    lines = []
+    for raw, stages in found.items():
+        if raw.group not in reaches:
+            reaches[raw.group] = layout.reach(raw.group)
+        lines.append(_placed(spec, raw, reaches[raw.group], tuple(stages)))
+    return tuple(lines)
+
+
+def _added(raws: Iterator[Raw]) -> list[Raw]:
+    """The same messages of several chunks as one."""
+    calls: dict[Raw, int] = defaultdict(int)
+    for raw in raws:
+        if raw.calls and raw.message_bytes:
+            calls[raw._replace(calls=0)] += raw.calls
+    return [raw._replace(calls=number) for raw, number in calls.items()]
+
+
+def _of_stage(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
+    parallel, model = job.parallel, job.model
+    held = Parameters()
+    for chunk in chunks:
+        yield from tensor_parallel(job, chunk)
+        yield from ends(job, chunk)
+        yield from context_parallel(job, chunk)
+        yield from expert_parallel(job, chunk)
+        held += stage_parameters(
+            model,
+            range(chunk.first, chunk.last + 1),
+            embedding=chunk.embedding,
+            head=chunk.head,
+            tp=parallel.tp,
+            etp=parallel.etp,
+            ep=parallel.ep,
+            vocab_rows=job.vocab,
+        )
+    yield from pipeline(job, chunks)
+    units = sum(chunk.layers + chunk.embedding + chunk.head for chunk in chunks)
+    yield from data_parallel(
+        job.layout,
+        held,
+        zero=parallel.zero,
+        microbatches=job.microbatches,
+        units=units,
+        gradients=job.dtypes.gradients,
+        weights=job.dtypes.compute,
+    )
+    yield from once_a_step(job, chunks)
+
+
+def _of_states(spec: Spec, layout: Layout) -> Iterator[Raw]:
+    model, parallel = spec.model, spec.parallel
+    if model is None or model.params is None:
+        return
+    each = bytes_per_parameter(spec.train)
+    weights = DTYPES.get(spec.train.precision, "bfloat16") if spec.train else "bfloat16"
+    held = Parameters(round(model.params / (parallel.tp * parallel.pp)))
+    raws = data_parallel(
+        layout,
+        held,
+        zero=parallel.zero,
+        microbatches=1,
+        units=1,
+        gradients=WIDE.get(int(each.gradients), "float32"),
+        weights=weights,
+    )
+    for raw in raws:
+        # One message: without a shape there are no buckets to speak of.
+        pieces = raw.calls if parallel.zero < 3 or raw.what == "gradients" else raw.calls // 2
+        calls = raw.calls // pieces
+        size = raw.message_bytes * pieces
+        yield raw._replace(message_bytes=size, calls=calls)
+
+
+def _placed(spec: Spec, raw: Raw, reach: Reach, stages: tuple[int, ...]) -> CommLine:
+    assert spec.cluster is not None
+    ranks = raw.ranks or reach.size
+    way = wire(raw.collective, raw.message_bytes, ranks, reach=reach, cluster=spec.cluster)
+    return CommLine(
+        group=raw.group,
+        what=raw.what,
+        collective=raw.collective,
+        dtype=raw.dtype,
+        bytes_per_call=raw.message_bytes,
+        wire_bytes_per_call=way.sent_bytes,
+        calls_per_step=raw.calls,
+        link=reach.link,
+        ranks=ranks,
+        nodes=reach.nodes,
+        groups_per_nic=reach.groups_per_nic,
+        algorithm=way.algorithm,
+        latency_steps=way.steps,
+        hideable=raw.hidden and spec.parallel.overlap,
+        stages=stages,
+        formula=raw.formula,
+    )
+
+
+def relative_to_plain(spec: Spec, layout: Layout, lines: Sequence[CommLine]) -> float | None:
+    """Data-parallel traffic over that of plain data parallelism at the gradients' dtype.
+
+    Plain: 2M(N-1)/N bytes a rank for M bytes of gradients; None where no data-parallel group has
+    two ranks. At equal dtypes and one microbatch ZeRO 1 and 2 give 1, ZeRO 3 gives 1.5.
+    """
+    sent = plain = 0.0
+    for line in lines:
+        if line.what.startswith(("gradients", "weights")) and line.group not in ("tp", "embedding"):
+            if 0 not in line.stages:
+                continue
+            sent += line.wire_bytes_per_step
+            if line.what.startswith("gradients") and "replicate" not in line.group:
+                per = line.calls_per_step / _times(spec, line)
+                plain += 2 * line.bytes_per_call * per * (line.ranks - 1) / line.ranks
+    return sent / plain if plain else None
+
+
+def _times(spec: Spec, line: CommLine) -> int:
+    """How often the gradients travel: each microbatch from ZeRO 2 on."""
+    train, parallel = spec.train, spec.parallel
+    if train is None or parallel.zero < 2 or spec.model is None or spec.model.layers is None:
+        return 1
+    return max(1, train.global_batch // (train.micro_batch * parallel.dp))
+
+
+__all__ = ["comm_lines", "relative_to_plain"]
