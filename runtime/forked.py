@@ -123,6 +123,7 @@ def _settle(place: Place) -> None:
         LOCAL_WORLD_SIZE=str(place.world),
         MASTER_ADDR=HOST,
         OMP_NUM_THREADS=str(place.threads),
+        CUDA_VISIBLE_DEVICES="",  # these ranks are of the CPU, and a fork must not touch a GPU
         # The store is the parent's; rank 0 must not open one on the same port.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )

@@ -12,6 +12,8 @@ transformers = pytest.importorskip("transformers")
 
 from parlay.reference.model import Config, logits, loss_sum, shapes  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SEQ, BATCH = 24, 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_learning_rate() -> None:
     assert rates[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert rates[7] == pytest.approx(0.55)  # half-way down
     assert rates[10] == pytest.approx(0.1)
-    assert all(a >= b for a, b in zip(rates[3:], rates[4:], strict=False))
+    assert all(a >= b for a, b in pairwise(rates[3:]))
     assert learning_rate(0, lr=1.0, min_lr=0.1, warmup=0, steps=1) == 1.0
 
 
@@ -161,6 +162,7 @@ def test_clipping_shows_in_the_weights_and_not_in_the_gradients() -> None:
 # ── The command ───────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     (tmp_path / "reference.json").write_text(json.dumps(FACTS))
     torch.save(batches(3), tmp_path / "batches.pt")
