@@ -157,7 +157,9 @@ class Blocks(Values):
     def allow(self) -> Allow:
         """`allow CODE "reason"`."""
         word = self.advance()
-        if self.here.kind != "name" or not self.same_line(word, self.here):
+        # A name on the next line is the next statement's, unless a reason follows it.
+        given = self.after().kind == "string" or self.same_line(word, self.here)
+        if self.here.kind != "name" or not given:
             raise self.fail(faults.allow_incomplete(self.gap(), "the code of a rule"))
         code = self.name("`allow`")
         if self.here.kind != "string":

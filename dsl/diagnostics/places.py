@@ -27,5 +27,5 @@ def region(span: Span | None, sources: Mapping[str, Source]) -> Region | None:
 
 
 def well_formed(text: str) -> str:
-    """`text` as UTF-8 can hold it: halves of surrogate pairs (odd file names) become `\\ufffd`."""
+    """`text` as UTF-8 can hold it: halves of surrogate pairs (odd file names) become `?`."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
