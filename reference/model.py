@@ -32,9 +32,20 @@ class Config:
     norm: str = "rmsnorm"  # rmsnorm, layernorm
     norm_eps: float = 1e-5
     norm_bias: bool = False
+    norm_placement: str = "before"  # before, after, both: where a sublayer's norms stand
+    embedding_norm: bool = False  # one more norm, of tokens and positions together
+    final_norm: bool = True
+    parallel_blocks: bool = False  # attention and MLP read the same input
+    shared_norm: bool = False  # and one norm of it
     activation: str = "swiglu"  # swiglu, geglu; without a gate gelu, gelu_tanh, relu, relu2, silu
     position: str = "rope"  # rope, learned, none
     rope_theta: float = 10000.0
+    rope_partial: float = 1.0  # the share of a head's features, its first ones, that turn
+    qk_norm: str = "none"  # none; per_head, full: over each head, over all of them together
+    softcap_attention: float = 0.0
+    softcap_logits: float = 0.0
+    window_size: int = 0  # tokens that are seen, the own one among them; 0 is all of them
+    window_every: int = 1  # above 1, the last of so many layers sees all
     context: int | None = None  # rows of the learned positions
     bias: list[str] = field(default_factory=list)  # of qkv, out, mlp, head
     tied_embeddings: bool = False
@@ -49,6 +60,19 @@ class Config:
     def gated(self) -> bool:
         return self.activation in ("swiglu", "geglu")
 
+    @property
+    def one_norm(self) -> bool:
+        return self.parallel_blocks and self.shared_norm
+
+    def norms(self, sublayer: str) -> list[str]:
+        """The norms of `attention` or `mlp`."""
+        found = []
+        if self.norm_placement in ("before", "both"):
+            found.append(f"{sublayer}_norm")
+        if self.norm_placement in ("after", "both"):
+            found.append(f"{sublayer}_post_norm")
+        return found
+
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Every weight by its global name, in the order of the model."""
@@ -61,31 +85,44 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         if kind in config.bias:
             found[f"{name}.bias"] = (outputs,)
 
-    def norm(name: str) -> None:
-        found[f"{name}.weight"] = (hidden,)
+    def norm(name: str, width: int = hidden) -> None:
+        found[f"{name}.weight"] = (width,)
         if config.norm_bias:
-            found[f"{name}.bias"] = (hidden,)
+            found[f"{name}.bias"] = (width,)
 
     found["embedding.weight"] = (config.vocab, hidden)
     if config.position == "learned":
         if config.context is None:
             raise ValueError("learned positions need `context`")
         found["position.weight"] = (config.context, hidden)
+    if config.embedding_norm:
+        norm("embedding_norm")
     for layer in range(config.layers):
         at = f"layers.{layer}"
-        norm(f"{at}.attention_norm")
+        for name in config.norms("attention"):
+            norm(f"{at}.{name}")
         linear(f"{at}.attention.q", heads, hidden, kind="qkv")
         linear(f"{at}.attention.k", kv, hidden, kind="qkv")
         linear(f"{at}.attention.v", kv, hidden, kind="qkv")
         linear(f"{at}.attention.o", hidden, heads, kind="out")
-        norm(f"{at}.mlp_norm")
+        if config.qk_norm == "per_head":
+            norm(f"{at}.attention.q_norm", config.head_dim)
+            norm(f"{at}.attention.k_norm", config.head_dim)
+        elif config.qk_norm == "full":
+            norm(f"{at}.attention.q_norm", heads)
+            norm(f"{at}.attention.k_norm", kv)
+        for name in config.norms("mlp") if not config.one_norm else ():
+            norm(f"{at}.{name}")
         if config.gated:
             linear(f"{at}.mlp.gate", config.ffn, hidden, kind="mlp")
         linear(f"{at}.mlp.up", config.ffn, hidden, kind="mlp")
         linear(f"{at}.mlp.down", hidden, config.ffn, kind="mlp")
-    norm("norm")
+    if config.final_norm:
+        norm("norm")
     if not config.tied_embeddings:
         linear("head", config.vocab, hidden, kind="head")
+    elif "head" in config.bias:
+        found["head.bias"] = (config.vocab,)
     return found
 
 
@@ -94,16 +131,18 @@ def logits(config: Config, weights: Weights, tokens: Tensor) -> Tensor:
     x = weights["embedding.weight"][tokens]
     if config.position == "learned":
         x = x + weights["position.weight"][: tokens.shape[1]]
+    if config.embedding_norm:
+        x = _norm(config, weights, "embedding_norm", x)
     for layer in range(config.layers):
-        at = f"layers.{layer}"
-        x = x + _attention(
-            config, weights, f"{at}.attention", _norm(config, weights, f"{at}.attention_norm", x)
-        )
-        x = x + _mlp(config, weights, f"{at}.mlp", _norm(config, weights, f"{at}.mlp_norm", x))
-    x = _norm(config, weights, "norm", x)
+        x = _layer(config, weights, layer, x)
+    if config.final_norm:
+        x = _norm(config, weights, "norm", x)
     if config.tied_embeddings:
-        return x @ weights["embedding.weight"].T
-    return _linear(weights, "head", x)
+        out = x @ weights["embedding.weight"].T
+        out = out + weights["head.bias"] if "head.bias" in weights else out
+    else:
+        out = _linear(weights, "head", x)
+    return _capped(out, config.softcap_logits)
 
 
 def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
@@ -114,6 +153,33 @@ def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 # ── Pieces ────────────────────────────────────────────────────────────────────
+
+
+def _layer(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
+    def before(sublayer: str, x: Tensor) -> Tensor:
+        if config.norm_placement == "after":
+            return x
+        return _norm(config, weights, f"layers.{layer}.{sublayer}_norm", x)
+
+    def after(sublayer: str, x: Tensor) -> Tensor:
+        if config.norm_placement == "before":
+            return x
+        return _norm(config, weights, f"layers.{layer}.{sublayer}_post_norm", x)
+
+    if config.one_norm and config.norm_placement != "before":
+        raise ValueError("one norm of attention and MLP stands before them")
+    inner = before("attention", x)
+    attended = after("attention", _attention(config, weights, layer, inner))
+    if not config.parallel_blocks:
+        x = x + attended
+        return x + after("mlp", _mlp(config, weights, layer, before("mlp", x)))
+    inner = inner if config.one_norm else before("mlp", x)
+    return x + attended + after("mlp", _mlp(config, weights, layer, inner))
+
+
+def _capped(x: Tensor, cap: float) -> Tensor:
+    """Softly at most `cap`; 0 is no cap."""
+    return cap * (x / cap).tanh() if cap else x
 
 
 def _linear(weights: Weights, name: str, x: Tensor) -> Tensor:
@@ -131,36 +197,56 @@ def _norm(config: Config, weights: Weights, name: str, x: Tensor) -> Tensor:
     return x + weights[f"{name}.bias"] if f"{name}.bias" in weights else x
 
 
-def _attention(config: Config, weights: Weights, name: str, x: Tensor) -> Tensor:
+def _attention(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
     """Causal; each key and value head serves heads / kv_heads neighbouring query heads."""
-    b, s, _ = x.shape
+    name, (b, s, _) = f"layers.{layer}.attention", x.shape
 
     def heads(part: str, count: int) -> Tensor:
-        return _linear(weights, f"{name}.{part}", x).view(b, s, count, config.head_dim)
+        out = _linear(weights, f"{name}.{part}", x)
+        if config.qk_norm == "full" and part != "v":
+            out = _norm(config, weights, f"{name}.{part}_norm", out)
+        out = out.view(b, s, count, config.head_dim)
+        if config.qk_norm == "per_head" and part != "v":
+            out = _norm(config, weights, f"{name}.{part}_norm", out)
+        return out
 
     q, k, v = heads("q", config.heads), heads("k", config.kv_heads), heads("v", config.kv_heads)
     if config.position == "rope":
-        q, k = _rotated(q, theta=config.rope_theta), _rotated(k, theta=config.rope_theta)
+        turning = int(config.head_dim * config.rope_partial)
+        q = _rotated(q, turning=turning, theta=config.rope_theta)
+        k = _rotated(k, turning=turning, theta=config.rope_theta)
     group = config.heads // config.kv_heads
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(config.head_dim)
-    future = torch.ones(s, s, dtype=torch.bool, device=x.device).triu(diagonal=1)
-    shares = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
+    scores = _capped(scores, config.softcap_attention)
+    hidden = _hidden(config, layer, s, x.device)
+    shares = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
     mixed = torch.einsum("bhqk,bkhd->bqhd", shares, v).reshape(b, s, -1)
     return _linear(weights, f"{name}.o", mixed)
 
 
-def _rotated(x: Tensor, *, theta: float) -> Tensor:
-    """x [b, s, heads, d]: feature i and feature i + d/2 turn together by position * theta^(-2i/d).
+def _hidden(config: Config, layer: int, s: int, device: torch.device) -> Tensor:
+    """[s, s]: whether the token of the row may not see that of the column."""
+    at = torch.arange(s, device=device)
+    behind = at[:, None] - at[None, :]
+    sees_all = config.window_every > 1 and (layer + 1) % config.window_every == 0
+    if config.window_size == 0 or sees_all:
+        return behind < 0
+    return (behind < 0) | (behind >= config.window_size)
+
+
+def _rotated(x: Tensor, *, turning: int, theta: float) -> Tensor:
+    """x [b, s, heads, d]: of its first r = `turning` features, i and i + r/2 turn together by
+    position * theta^(-2i/r); the others stay.
 
     Angles are float64: at position 8191 a float32 angle is off by 5e-4.
     """
-    s, d = x.shape[1], x.shape[3]
-    frequency = theta ** (-torch.arange(0, d, 2, dtype=torch.float64, device=x.device) / d)
+    s, half = x.shape[1], turning // 2
+    frequency = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
     angle = torch.outer(torch.arange(s, dtype=torch.float64, device=x.device), frequency)
     cos, sin = angle.cos().to(x.dtype)[:, None, :], angle.sin().to(x.dtype)[:, None, :]
-    first, second = x[..., : d // 2], x[..., d // 2 :]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    first, second, rest = x.split([half, half, x.shape[3] - 2 * half], dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -174,10 +260,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _mlp(config: Config, weights: Weights, name: str, x: Tensor) -> Tensor:
+def _mlp(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
     if config.activation not in ACTIVATIONS:
         raise ValueError(f"no activation `{config.activation}`: {', '.join(ACTIVATIONS)}")
-    bend = ACTIVATIONS[config.activation]
+    bend, name = ACTIVATIONS[config.activation], f"layers.{layer}.mlp"
     up = _linear(weights, f"{name}.up", x)
     inner = bend(_linear(weights, f"{name}.gate", x)) * up if config.gated else bend(up)
     return _linear(weights, f"{name}.down", inner)
