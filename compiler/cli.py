@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -120,7 +121,7 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Prove the emitted code: the same loss, gradients and weights as one process, and the bytes."""
+    """Prove the emitted code: loss, gradients and weights as in one process, and the bytes."""
     from parlay.compiler.commands.verify import run
 
     _exit(run(file, code=code, json=json))
@@ -155,14 +156,23 @@ def _exit(status: int) -> NoReturn:
 
 def main() -> NoReturn:
     """The console script: a fault of Parlay's own ends in one line and exit 70."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A path or a terminal that cannot take a character is no reason to fall over.
+            stream.reconfigure(errors="backslashreplace")
+    status: int | str | None = 0
     try:
-        app()
+        try:
+            app()
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has gone; nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        status = 1
     except KeyboardInterrupt:
-        sys.exit(130)
+        status = 130
     except Exception as fault:
         if os.environ.get("PARLAY_TRACEBACK"):
             raise
@@ -172,8 +182,8 @@ def main() -> NoReturn:
             "PARLAY_TRACEBACK=1 shows where.",
             file=sys.stderr,
         )
-        sys.exit(70)
-    sys.exit(0)
+        status = 70
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ that has changed since, belongs to a person.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ def write_folder(folder: Path, files: Mapping[str, str], *, force: bool = False)
     """Puts `files` (path inside the folder -> text) into `folder`; what stood there goes.
 
     Returns the paths that a person wrote or edited, in which case nothing is changed unless
-    `force`. Raises `OSError` where the folder cannot be written.
+    `force`. Raises `OSError`, nothing changed, where the folder cannot be written or something
+    that is never replaced stands in its place: a link, or a file for a folder or the reverse.
     """
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        return [str(folder)]
+    _clear_way(folder, files)
     before = _manifest(folder)
     foreign = [name for name in sorted(files) if _foreign(folder / name, before.get(name))]
     foreign += [
@@ -46,13 +46,25 @@ def write_folder(folder: Path, files: Mapping[str, str], *, force: bool = False)
             return []
         for name in (*sorted(files), MANIFEST):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(staged / name, folder / name)
+            (staged / name).replace(folder / name)
         for name in before:
-            if name not in files:
+            if name not in files and not (folder / name).is_dir():
                 (folder / name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     return []
+
+
+def _clear_way(folder: Path, files: Mapping[str, str]) -> None:
+    parents = {parent for name in files for parent in (folder / name).parents}
+    for path in sorted(path for path in parents if path.is_relative_to(folder)):
+        if path.is_symlink():
+            raise FileExistsError(errno.EEXIST, f"{path} is a symbolic link")
+        if path.exists() and not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{path} is a file, not a folder")
+    for name in (*files, MANIFEST):
+        if (folder / name).is_dir() and not (folder / name).is_symlink():
+            raise IsADirectoryError(errno.EISDIR, f"{folder / name} is a folder, not a file")
 
 
 def _fill(folder: Path, files: Mapping[str, str]) -> None:

@@ -93,10 +93,11 @@ def emit(job: Job, target: str) -> Emission:
     emit_phase = emitter(target)
     files: dict[str, str] = {}
     told: list[Diagnostic] = []
-    for phase in job.phases:
+    names = _folders([phase.name for phase in job.phases])
+    for phase, name in zip(job.phases, names, strict=True):
         layout = lay_out(phase)
         assert layout is not None, "emission follows a clean check"
-        folder = f"{_folder(phase.name)}/{target}" if len(job.phases) > 1 else target
+        folder = f"{name}/{target}" if len(job.phases) > 1 else target
         emitted = emit_phase(phase, layout, job.sources)
         told += emitted.diagnostics
         files.update({f"{folder}/{name}": text for name, text in emitted.files.items()})
@@ -105,7 +106,19 @@ def emit(job: Job, target: str) -> Emission:
     return Emission(files, tuple(told))
 
 
-def _folder(phase: str) -> str:
-    """A phase's name as a folder: letters, digits, `-` and `_`, the rest replaced."""
-    safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in phase)
-    return safe.strip("-") or "phase"
+def _folders(phases: Iterable[str]) -> list[str]:
+    """Folder names, each once: letters, digits, `-` and `_` of a phase's name, the rest replaced.
+
+    `long context`, `long/context` --> `long-context`, `long-context-2`
+    """
+    taken: list[str] = []
+    for phase in phases:
+        plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in phase)
+        name = base = plain.strip("-")[:64] or "phase"
+        number = 1
+        # Some file systems take `A` and `a` for one name.
+        while name.lower() in (other.lower() for other in taken):
+            number += 1
+            name = f"{base}-{number}"
+        taken.append(name)
+    return taken

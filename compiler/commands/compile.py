@@ -23,7 +23,7 @@ def list_targets() -> int:
 def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
     """Writes the files of every target into `out`; all or nothing for each folder."""
     job = pipeline.check(file, targets)
-    if refused(job) or refused(opened(job, "compile")):
+    if refused(opened(job, "compile")):
         return 1
     emissions = [(target, pipeline.emit(job, target)) for target in targets]
     for _, emission in emissions:
@@ -36,7 +36,8 @@ def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
             try:
                 foreign = write_folder(path, files, force=force)
             except OSError as failure:
-                print(f"parlay: {path} cannot be written: {failure.strerror}", file=sys.stderr)
+                why = failure.strerror or str(failure)
+                print(f"parlay: {path} cannot be written: {why}", file=sys.stderr)
                 return 1
             if foreign:
                 _tell_foreign(path, foreign)
@@ -46,7 +47,7 @@ def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
 
 
 def opened(job: pipeline.Job, command: str) -> pipeline.Job:
-    """The job with an error for every phase whose degrees are open: `command` needs them all."""
+    """The job with an error more for every phase with open degrees: `command` needs them all."""
     from parlay.compiler.spec.problems import needs_degrees
 
     told = tuple(
@@ -54,7 +55,7 @@ def opened(job: pipeline.Job, command: str) -> pipeline.Job:
         for phase in job.phases
         if phase.open
     )
-    return replace(job, diagnostics=told)
+    return replace(job, diagnostics=(*job.diagnostics, *told))
 
 
 def _tell_foreign(folder: Path, names: Sequence[str]) -> None:

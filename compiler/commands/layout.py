@@ -9,7 +9,6 @@ from typing import Any
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import print_json, show
 from parlay.compiler.layout import Layout, to_json
-from parlay.dsl.diagnostics import error
 
 
 def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
@@ -20,21 +19,16 @@ def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
         show([pipeline.checked(job)], summary=True, stream=sys.stderr)
         return 1
     known = [(phase, layout) for phase, layout in layouts if layout is not None]
-    for phase, layout in known:
-        if rank is not None and not 0 <= rank < layout.world:
-            place = phase.origins.block("cluster")
-            said = error(
-                "L299",
-                f"there is no rank {rank}",
-                place,
-                f"{layout.world} ranks, counted from 0",
-            )
-            show(
-                [pipeline.Job(job.path, job.sources, (), (said,))], summary=True, stream=sys.stderr
-            )
-            return 1
+    if rank is not None and not any(0 <= rank < layout.world for _, layout in known):
+        most = max(layout.world for _, layout in known)
+        print(f"parlay: there is no rank {rank}: {most:,} ranks, counted from 0", file=sys.stderr)
+        return 2
     documents = [
-        {"name": phase.name, **to_json(layout, groups=groups, rank=rank)} for phase, layout in known
+        {
+            "name": phase.name,
+            **to_json(layout, groups=groups, rank=_in(layout, rank)),
+        }
+        for phase, layout in known
     ]
     if json:
         print_json({"version": 1, "phases": documents})
@@ -42,6 +36,11 @@ def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
     for (phase, layout), document in zip(known, documents, strict=True):
         _print(phase.name if len(known) > 1 else "", layout, document, groups=groups)
     return 0
+
+
+def _in(layout: Layout, rank: int | None) -> int | None:
+    """The rank, where this phase has so many."""
+    return rank if rank is not None and 0 <= rank < layout.world else None
 
 
 def _print(name: str, layout: Layout, document: dict[str, Any], *, groups: bool) -> None:

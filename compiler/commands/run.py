@@ -25,7 +25,7 @@ def run(file: Path, *, out: Path | None, steps: int | None) -> int:
     job = pipeline.check(file, ["torch"])
     if steps is not None:
         job = _with_steps(job, steps)
-    if refused(job) or refused(opened(job, "run")) or not torch_found():
+    if refused(opened(job, "run")) or not torch_found():
         return 1
     emission = pipeline.emit(replace(job, phases=job.phases[:1]), "torch")
     if refused(replace(job, diagnostics=emission.diagnostics)):
@@ -40,7 +40,12 @@ def run(file: Path, *, out: Path | None, steps: int | None) -> int:
         )
         return 1
     folder = (out or Path("runs") / file.stem).absolute()
-    foreign = write_folder(folder / "torch", emission.files_of("torch"))
+    try:
+        foreign = write_folder(folder / "torch", emission.files_of("torch"))
+    except OSError as failure:
+        why = failure.strerror or str(failure)
+        print(f"parlay: {folder} cannot be written: {why}", file=sys.stderr)
+        return 1
     if foreign:
         print(
             f"parlay: {folder / 'torch'} holds files that were edited: {', '.join(foreign)}; "

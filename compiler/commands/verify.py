@@ -24,7 +24,7 @@ TIMEOUT_S: Final = 300
 def run(file: Path, *, code: Path | None, json: bool) -> int:
     """Proves every phase's layout at a small size; 0 where all comparisons hold."""
     job = pipeline.check(file, ["torch"])
-    if refused(job) or refused(opened(job, "verify")) or not torch_found():
+    if refused(opened(job, "verify")) or not torch_found():
         return 1
     results = []
     for phase in job.phases:

@@ -62,6 +62,7 @@ class Evaluator:
         self._lets: dict[str, Any] = {}
         self._stack: list[tuple[str, Span]] = []
         self._told_rings: set[frozenset[str]] = set()
+        self._told_deep = False
 
     # ── fields ────────────────────────────────────────────────────────────────
 
@@ -424,7 +425,9 @@ class Evaluator:
             yield False
             return
         if len(self._stack) >= DEEPEST:
-            self._tell(problems.chain_too_long(span, DEEPEST))
+            if not self._told_deep:  # a longer chain would be told once every so many links
+                self._told_deep = True
+                self._tell(problems.chain_too_long(span, DEEPEST))
             yield False
             return
         self._stack.append((name, span))
