@@ -65,6 +65,20 @@ def layout(
 
 
 @app.command()
+def ledger(
+    files: Files,
+    formulas: Annotated[
+        bool, typer.Option("--formulas", help="The arithmetic of each figure.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Account parameters, memory, communication and time of every phase."""
+    from parlay.compiler.commands.ledger import run
+
+    _exit(run(files, formulas=formulas, json=json))
+
+
+@app.command()
 def explain(
     code: Annotated[
         str | None, typer.Argument(help="A diagnostic's code.", show_default=False)
