@@ -100,6 +100,18 @@ class Grid:
         firsts = self._offsets([name for name in self.axes if name not in axes])
         return [[first + offset for offset in inside] for first in firsts]
 
+    def runs(self, axis: str, pieces: int) -> list[list[int]]:
+        """Each group of `axis` cut into `pieces` equal runs of neighbours."""
+        size, rest = divmod(self.size(axis), pieces)
+        if rest or not size:
+            raise ValueError(f"{self.size(axis)} ranks of {axis} do not divide into {pieces} runs")
+        groups = self.groups((axis,))
+        return [group[at : at + size] for group in groups for at in range(0, len(group), size)]
+
+    def ends(self, axis: str) -> list[list[int]]:
+        """The first and the last rank of each group of `axis`; one rank where there is one."""
+        return [sorted({group[0], group[-1]}) for group in self.groups((axis,))]
+
     def group_of(self, rank: int, axes: Sequence[str]) -> list[int]:
         """The group of `axes` that `rank` belongs to, ascending."""
         first = self.first_of(rank, axes)

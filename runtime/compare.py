@@ -34,6 +34,7 @@ class Weight:
     tp_dim: int | None
     stage: int
     padded_rows: int  # rows of zeros that follow those of `shape`, before the cut
+    tp_copies: int = 1  # neighbouring ranks of tp that hold the same piece
 
     def piece(self, whole: Tensor, *, rank: int, size: int) -> Tensor:
         """The part of rank `rank` of `size` on tp; `whole` is the weight or its gradient."""
@@ -41,8 +42,8 @@ class Weight:
             whole = torch.cat((whole, whole.new_zeros(self.padded_rows, *whole.shape[1:])))
         if self.tp_dim is None:
             return whole
-        part = whole.shape[self.tp_dim] // size
-        return whole.narrow(self.tp_dim, rank * part, part)
+        part = whole.shape[self.tp_dim] * self.tp_copies // size
+        return whole.narrow(self.tp_dim, rank // self.tp_copies * part, part)
 
 
 # ── One comparison ────────────────────────────────────────────────────────────

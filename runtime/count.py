@@ -159,11 +159,20 @@ def _group(given: dict[str, Any]) -> tuple[str, int]:
 def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     """The axes that `ranks` differ on, joined by `_`; None where they are no whole group of them.
 
-    This names a group by who is in it, whatever the code that made it calls it.
+    Parts of one axis have names too: `pp.ends` is the first and the last of it, `tp/2` two
+    neighbours. This names a group by who is in it, whatever the code that made it calls it.
     """
     places = [grid.coordinates(rank) for rank in ranks]
     axes = [axis for axis in grid.axes if len({place[axis] for place in places}) > 1]
-    return "_".join(axes) if grid.group_of(ranks[0], axes) == sorted(ranks) else None
+    if grid.group_of(ranks[0], axes) == sorted(ranks):
+        return "_".join(axes)
+    if len(axes) == 1:
+        if sorted(ranks) in grid.ends(axes[0]):
+            return f"{axes[0]}.ends"
+        pieces, rest = divmod(grid.size(axes[0]), len(ranks))
+        if not rest and sorted(ranks) in grid.runs(axes[0], pieces):
+            return f"{axes[0]}/{len(ranks)}"
+    return None
 
 
 def named_groups(grid: Grid) -> dict[str, str]:

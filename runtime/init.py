@@ -13,7 +13,7 @@ from math import sqrt
 import torch
 from parlay.runtime.mesh import Axis
 from parlay.runtime.plan import Plan
-from parlay.runtime.weights import cut_of
+from parlay.runtime.weights import Copies, copies_of, cut_of
 from torch import Tensor, nn
 
 BLOCK = 256
@@ -30,10 +30,12 @@ def fill(
     plan: Plan,
     cut: Mapping[str, int] | None = None,
     axis: Axis | None = None,
+    copies: Copies = (),
 ) -> None:
     """Fills the parameters of `model`: norm weights with ones, biases with zeros, matrices drawn.
 
-    Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim.
+    Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim;
+    where `copies` names ranks of `axis`, these neighbours have the same piece.
     """
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
@@ -41,6 +43,9 @@ def fill(
             continue
         dim = cut_of(name, cut or {})
         rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
+        alike = copies_of(name, copies)
+        if alike is not None:
+            rank, size = rank // alike.size, size // alike.size
         rows, columns = parameter.shape
         shape = [rows * size if dim == 0 else rows, columns * size if dim == 1 else columns]
         if name.endswith(_VOCABULARY):

@@ -1,7 +1,8 @@
 """The ranks of this job: process groups in the order that the emitted mesh.py says.
 
 A `Mesh` has one `Axis` for each axis of its grid (`mesh.tp`), one for each plane it was asked for
-(`mesh.tp_pp`), and `mesh.world`.
+(`mesh.tp_pp`), `mesh.world`, and what `split` and `ends` add: parts of an axis that hold the same
+weights.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Mesh:
     dp: Axis
     pp: Axis
     world: Axis
+    kv: Axis
+    embedding: Axis
 
     def __init__(self, grid: Grid, *, planes: Sequence[tuple[str, ...]] = ()) -> None:
         self.grid = grid
@@ -76,6 +79,17 @@ class Mesh:
             dist.all_reduce(torch.zeros((), device=self.device), group=self.pp.group)
         self._names = {axis.group.group_name: axis.name for axis in self._axes.values()}
 
+    def split(self, axis: str, pieces: int, *, name: str) -> None:
+        """Adds `name`: each group of `axis` cut into `pieces` equal runs of neighbours."""
+        self._add(name, self.grid.runs(axis, pieces))
+
+    def ends(self, axis: str, *, name: str) -> None:
+        """Adds `name`: the first and the last rank of each group of `axis`.
+
+        A rank in between is in a group of its own, in which nothing can be sent.
+        """
+        self._add(name, self.grid.ends(axis))
+
     def __getattr__(self, name: str) -> Axis:
         have = ", ".join(axis.name for axis in self.__dict__.get("_axes", {}).values())
         raise AttributeError(f"the mesh has no group {name}; it has {have}")
@@ -97,13 +111,22 @@ class Mesh:
 
     def _axis(self, axes: tuple[str, ...]) -> Axis:
         """Every rank takes part in making every group, in the same order."""
-        name = "_".join(axes)
-        mine = self.grid.group_of(self.rank, axes)
-        group: Any = None
-        for ranks in self.grid.groups(axes):
+        return self._made("_".join(axes), self.grid.groups(axes))
+
+    def _add(self, name: str, groups: list[list[int]]) -> None:
+        axis = self._made(name, groups)
+        setattr(self, name, axis)
+        self._axes[name,] = axis
+        if axis.group is not dist.GroupMember.NON_GROUP_MEMBER:
+            self._names[axis.group.group_name] = name
+
+    def _made(self, name: str, groups: list[list[int]]) -> Axis:
+        group: Any = dist.GroupMember.NON_GROUP_MEMBER
+        mine = [self.rank]
+        for ranks in groups:
             made = dist.new_group(ranks, group_desc=name)
-            if ranks == mine:
-                group = made
+            if self.rank in ranks:
+                group, mine = made, ranks
         return Axis(name=name, group=group, ranks=tuple(mine), rank=mine.index(self.rank))
 
 

@@ -20,22 +20,23 @@ def compare_sent(
     *,
     predicted: Iterable[Mapping[str, Any]],
     grid: Grid,
+    kv_heads: int = 1,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """`counts` has, by rank and step, the rows of a Counter. Returns the rows of all stages, and a
     sentence for each that differs.
 
     Each rank is held against the prediction of its stage, in each step; a stage's row shows a rank
     that differs, if one does. Groups are the same if their members are: where a replica is all
-    there is, `world` is `tp_pp`.
+    there is, `world` is `tp_pp`. `kv_heads` are what the group `kv` cuts tp by.
     """
-    expected, names = _expected(predicted, grid)
+    expected, names = _expected(predicted, grid, kv_heads)
     shown: dict[tuple[int, Key], tuple[int, int]] = {}
     wrong = []
     for rank, steps in enumerate(counts):
         place = place_of(rank, grid=grid)
         due = expected.get(place.stage, {})
         for step, rows in enumerate(steps):
-            ran = _summed(rows, grid)
+            ran = _summed(rows, grid, kv_heads)
             for key in sorted(due.keys() | ran.keys()):
                 amount, wanted = ran.get(key, (0, 0)), due.get(key, (0, 0))
                 at = place.stage, key
@@ -51,8 +52,16 @@ def compare_sent(
     return rows_out, wrong
 
 
-def members(group: str, grid: Grid) -> str:
-    """A group's name by its members: its axes that are above 1, in the order of the grid."""
+def members(group: str, grid: Grid, kv_heads: int = 1) -> str:
+    """A group's name by its members: its axes that are above 1, in the order of the grid.
+
+    `embedding` is the ends of pp and `kv` the ranks of tp with the same one of `kv_heads`; both
+    have the name of their axis where they are all of it.
+    """
+    if group == "embedding" and "pp" in grid.axes:
+        return "pp" if grid.size("pp") == 2 else "pp.ends"
+    if group == "kv" and "tp" in grid.axes:
+        return "tp" if kv_heads == 1 else f"tp/{grid.size('tp') // kv_heads}"
     axes = grid.axes if group == "world" else tuple(group.split("_"))
     if not set(axes) <= set(grid.axes):
         return group
@@ -60,32 +69,35 @@ def members(group: str, grid: Grid) -> str:
 
 
 def _expected(
-    predicted: Iterable[Mapping[str, Any]], grid: Grid
-) -> tuple[dict[int, Amounts], dict[str, str]]:
+    predicted: Iterable[Mapping[str, Any]], grid: Grid, kv_heads: int
+) -> tuple[dict[int, Amounts], dict[Key, str]]:
     by_stage: dict[int, list[Mapping[str, Any]]] = {}
-    names: dict[str, str] = {}
+    names: dict[Key, str] = {}
     for row in predicted:
         by_stage.setdefault(row["stage"], []).append(row)
-        names.setdefault(members(row["group"], grid), row["group"])
-    return {stage: _summed(rows, grid) for stage, rows in by_stage.items()}, names
+        key = members(row["group"], grid, kv_heads), row["collective"], row["dtype"]
+        if key[0] == row["group"]:
+            names[key] = row["group"]
+        names.setdefault(key, row["group"])
+    return {stage: _summed(rows, grid, kv_heads) for stage, rows in by_stage.items()}, names
 
 
-def _summed(rows: Iterable[Mapping[str, Any]], grid: Grid) -> Amounts:
+def _summed(rows: Iterable[Mapping[str, Any]], grid: Grid, kv_heads: int) -> Amounts:
     amounts: Amounts = {}
     for row in rows:
-        key = members(row["group"], grid), row["collective"], row["dtype"]
+        key = members(row["group"], grid, kv_heads), row["collective"], row["dtype"]
         calls, size = amounts.get(key, (0, 0))
         amounts[key] = calls + row["calls"], size + row["bytes"]
     return amounts
 
 
 def _row(
-    stage: int, key: Key, names: Mapping[str, str], amount: tuple[int, int], due: tuple[int, int]
+    stage: int, key: Key, names: Mapping[Key, str], amount: tuple[int, int], due: tuple[int, int]
 ) -> dict[str, Any]:
     group, collective, dtype = key
     return {
         "stage": stage,
-        "group": names.get(group, group),
+        "group": names.get(key, group),
         "collective": collective,
         "dtype": dtype,
         "calls": amount[0],
@@ -97,7 +109,7 @@ def _row(
 
 def _sentence(
     key: Key,
-    names: Mapping[str, str],
+    names: Mapping[Key, str],
     amount: tuple[int, int],
     due: tuple[int, int],
     where: str,
@@ -105,6 +117,6 @@ def _sentence(
 ) -> str:
     group, collective, dtype = key
     return (
-        f"{collective} over {names.get(group, group)} ({dtype}): {amount[0]} calls with "
+        f"{collective} over {names.get(key, group)} ({dtype}): {amount[0]} calls with "
         f"{amount[1]} bytes, predicted {due[0]} with {due[1]}, on {where} in step {step}"
     )

@@ -11,7 +11,7 @@ labels of the global batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from parlay.runtime.collectives import reduce_scatter
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
-from parlay.runtime.weights import Weights, shard_of
+from parlay.runtime.weights import Weights, end_of, shard_of
 from torch import Tensor, nn
 
 # ── Gradients ─────────────────────────────────────────────────────────────────
@@ -57,18 +57,33 @@ class GradientBuffer:
         piece of the sequence: one all_reduce."""
         dist.all_reduce(self.buffer[: self.weights.whole], group=axis.group)
 
+    def sum(self, names: Collection[str], *, axis: Axis) -> None:
+        """Sums the gradients of weights with these ends of names, of which each rank of `axis` has
+        a share: one all_reduce. A rank that holds none of them sends nothing."""
+        views = [
+            self.weights.view(self.buffer, place).flatten()
+            for place in self.weights.places
+            if end_of(place.name) in names
+        ]
+        if not views or axis.size == 1:
+            return
+        together = views[0] if len(views) == 1 else torch.cat(views)
+        dist.all_reduce(together, group=axis.group)
+        if len(views) > 1:
+            parts = together.split([len(view) for view in views])
+            for view, part in zip(views, parts, strict=True):
+                view.copy_(part)
+
     def norm(self, *, over: Axis | None = None, once: Axis | None = None) -> Tensor:
         """The norm of all gradients.
 
         `over` is the group that owns all weights together: one all_reduce of one number. Whole
-        weights are the same on every rank of `once` and count on its first.
+        weights are the same on every rank of `once` and count on its first, copies on the first of
+        the ranks that have them.
         """
-        start, whole, stop = self.owned.start, self.weights.whole, self.owned.stop
-        ranges = [(max(start, whole), stop)]
-        if once is None or once.first:
-            ranges.append((start, min(stop, whole)))
         squares = torch.zeros((), dtype=wide(self.buffer.dtype), device=self.buffer.device)
-        for first, last in ranges:
+        for start, stop in self.weights.counted(once=once):
+            first, last = max(start, self.owned.start), min(stop, self.owned.stop)
             if first < last:
                 part = self.buffer[first:last]
                 squares += torch.linalg.vector_norm(part, dtype=squares.dtype).square()

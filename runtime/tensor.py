@@ -8,6 +8,8 @@ hold one piece of the sequence each, [b, s/n, h], in rank order; `gather_column`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any, overload
 
 import torch
@@ -24,39 +26,50 @@ from torch.autograd.function import once_differentiable
 
 
 @overload
-def column(x: Tensor, weight: Tensor, /, *, axis: Axis) -> Tensor: ...
+def column(
+    x: Tensor, weight: Tensor, /, *, biases: Sequence[Tensor] = (), axis: Axis
+) -> Tensor: ...
 @overload
-def column(x: Tensor, /, *weights: Tensor, axis: Axis) -> tuple[Tensor, ...]: ...
-def column(x: Tensor, /, *weights: Tensor, axis: Axis) -> Any:
-    """`x @ weight.T` for each weight; a rank holds some rows of each weight.
+def column(
+    x: Tensor, /, *weights: Tensor, biases: Sequence[Tensor] = (), axis: Axis
+) -> tuple[Tensor, ...]: ...
+def column(x: Tensor, /, *weights: Tensor, biases: Sequence[Tensor] = (), axis: Axis) -> Any:
+    """`x @ weight.T` for each weight; a rank holds some rows of each weight, and of its bias.
 
-    Forward: x [b, s, i] and weights [o/n, i] give [b, s, o/n]; nothing is sent.
+    Forward: x [b, s, i], weights [o/n, i] and biases [o/n] give [b, s, o/n]; nothing is sent.
     Backward: all_reduce of the gradient of x, behind the gradients of the weights.
     """
-    out = _Column.apply(x, axis, *weights)
+    out = _Column.apply(x, axis, len(weights), *weights, *biases)
     return out if len(weights) > 1 else out[0]
 
 
 @overload
-def gather_column(x: Tensor, weight: Tensor, /, *, axis: Axis) -> Tensor: ...
+def gather_column(
+    x: Tensor, weight: Tensor, /, *, biases: Sequence[Tensor] = (), axis: Axis
+) -> Tensor: ...
 @overload
-def gather_column(x: Tensor, /, *weights: Tensor, axis: Axis) -> tuple[Tensor, ...]: ...
-def gather_column(x: Tensor, /, *weights: Tensor, axis: Axis) -> Any:
+def gather_column(
+    x: Tensor, /, *weights: Tensor, biases: Sequence[Tensor] = (), axis: Axis
+) -> tuple[Tensor, ...]: ...
+def gather_column(x: Tensor, /, *weights: Tensor, biases: Sequence[Tensor] = (), axis: Axis) -> Any:
     """`column` of a sequence that is cut over the axis.
 
     Forward: all_gather x [b, s/n, i] to [b, s, i], which gives [b, s, o/n]; only the piece is kept.
     Backward: all_gather x again, reduce_scatter of its gradient.
     """
-    out = _GatherColumn.apply(x, axis, *weights)
+    out = _GatherColumn.apply(x, axis, len(weights), *weights, *biases)
     return out if len(weights) > 1 else out[0]
 
 
 class _Column(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: Axis, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, x: Tensor, axis: Axis, count: int, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.axis = axis
+        weights, biases = weights[:count], weights[count:]
         ctx.save_for_backward(x, *weights)
-        return tuple(F.linear(x, weight) for weight in weights)
+        return _linears(x, weights, biases)
 
     @staticmethod
     @once_differentiable
@@ -66,16 +79,18 @@ class _Column(torch.autograd.Function):
         sent = dist.all_reduce(of_x, group=ctx.axis.group, async_op=True)
         of_weights = _of_weights(ctx, gradients, x)
         sent.wait()
-        return of_x, None, *of_weights
+        return of_x, None, None, *of_weights
 
 
 class _GatherColumn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: Axis, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, x: Tensor, axis: Axis, count: int, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
         ctx.axis = axis
+        weights, biases = weights[:count], weights[count:]
         ctx.save_for_backward(x, *weights)
-        x = _gathered(x, axis)
-        return tuple(F.linear(x, weight) for weight in weights)
+        return _linears(_gathered(x, axis), weights, biases)
 
     @staticmethod
     @once_differentiable
@@ -86,7 +101,17 @@ class _GatherColumn(torch.autograd.Function):
         gathered.wait()
         of_weights = _of_weights(ctx, gradients, _joined(pieces))
         scattered.wait()
-        return of_x, None, *of_weights
+        return of_x, None, None, *of_weights
+
+
+def _linears(
+    x: Tensor, weights: tuple[Tensor, ...], biases: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """[b, s, o/n] each; every weight has its bias, or none has one."""
+    if biases and len(biases) != len(weights):
+        raise ValueError(f"{len(weights)} weights with {len(biases)} biases")
+    pairs = zip_longest(weights, biases)
+    return tuple(F.linear(x, weight, bias) for weight, bias in pairs)
 
 
 def _of_input(gradients: tuple[Tensor, ...], weights: list[Tensor]) -> Tensor:
@@ -99,12 +124,19 @@ def _of_input(gradients: tuple[Tensor, ...], weights: list[Tensor]) -> Tensor:
 
 
 def _of_weights(ctx: Any, gradients: tuple[Tensor, ...], x: Tensor) -> list[Tensor | None]:
-    """[o/n, i] each."""
+    """[o/n, i] each, then [o/n] of each bias that there is."""
     rows = x.flatten(0, 1)
-    return [
-        gradient.flatten(0, 1).T @ rows if wanted else None
-        for gradient, wanted in zip(gradients, ctx.needs_input_grad[2:], strict=True)
+    wanted = ctx.needs_input_grad[3:]
+    found = [
+        gradient.flatten(0, 1).T @ rows if asked else None
+        for gradient, asked in zip(gradients, wanted, strict=False)
     ]
+    of_biases = wanted[len(gradients) :]
+    found += [
+        gradient.sum((0, 1)) if asked else None
+        for gradient, asked in zip(gradients, of_biases, strict=False)
+    ]
+    return found
 
 
 # ── Linear, cut by inputs ─────────────────────────────────────────────────────

@@ -3,9 +3,10 @@
 Before: DIR has
   code/            an emitted folder as it stands, but for a plan.json of small sizes in float64
   reference.json   what `parlay.reference` reads: sizes and structure of the model, the recipe
-  weights.json     [{"name", "shape", "tp_dim", "stage", "padded_rows"}]: each weight of each
-                   pipeline rank; `shape` of the whole weight without padding, `tp_dim` null where
-                   tp does not cut it, `padded_rows` the rows of padding that follow, mostly 0
+  weights.json     [{"name", "shape", "tp_dim", "stage", "padded_rows", "tp_copies"}]: each weight
+                   of each pipeline rank; `shape` of the whole weight without padding, `tp_dim`
+                   null where tp does not cut it, `padded_rows` the rows of padding that follow,
+                   mostly 0, `tp_copies` the neighbours on tp that hold the same piece, mostly 1
 After: DIR/result.json says whether ranks forked here compute what the plain model does in one
 process, and send what plan.json predicts:
   {"version", "ranks", "axes", "dtype", "steps", "passed", "failures": [sentence], "detail": text,
@@ -82,7 +83,10 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
         weights = [Weight(**{**row, "shape": tuple(row["shape"])}) for row in rows]
         comparisons = Comparisons(records, grid=grid, weights=weights, reference=expected)
         sent, wrong = compare_sent(
-            [record["counts"] for record in records], predicted=plan.collectives, grid=grid
+            [record["counts"] for record in records],
+            predicted=plan.collectives,
+            grid=grid,
+            kv_heads=plan.model.kv_heads,
         )
         for name, comparison in comparisons.by_name().items():
             result[name] = comparison.result()

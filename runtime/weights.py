@@ -7,18 +7,22 @@ buffer makes ranges of what is treated alike:
     whole matrices | whole vectors | cut vectors | cut matrices | padding
 
 `whole` weights are the same on every rank of tp (norms); `cut` ones are pieces. Vectors, norms and
-biases, do not decay.
+biases, do not decay. Some pieces are held by several ranks alike, `copies` of each other: a
+key/value head that more than one rank of tp needs, an embedding on the first stage and the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from parlay.runtime.collectives import all_gather
 from parlay.runtime.mesh import Axis
 from torch import Tensor, nn
+
+Copies = Sequence[tuple[Collection[str], Axis]]
+"""The ends of names, `"k.weight"`, and the ranks that hold what they name alike."""
 
 
 class Place(NamedTuple):
@@ -30,6 +34,8 @@ class Place(NamedTuple):
     stop: int
     cut: int | None
     """The dim that is cut over tp; None where the weight is whole."""
+    copies: Axis | None = None
+    """The ranks that hold this piece alike; None where it is held once in a replica."""
 
 
 class Region(NamedTuple):
@@ -44,7 +50,8 @@ class Weights:
     """Allocates the parameters of `model`, built on the meta device, as views of one buffer.
 
     `cut` gives the dim that is cut over tp by the end of a name, `"q.weight": 0`; what it does not
-    name is whole. `multiple` pads the buffer, so that it divides into as many equal shards.
+    name is whole. `copies` says which ranks hold a piece alike. `multiple` pads the buffer, so that
+    it divides into as many equal shards.
     """
 
     def __init__(
@@ -54,14 +61,16 @@ class Weights:
         dtype: torch.dtype,
         device: torch.device,
         cut: Mapping[str, int] | None = None,
+        copies: Copies = (),
         multiple: int = 1,
     ) -> None:
         named = [(name, p, cut_of(name, cut or {})) for name, p in model.named_parameters()]
         named.sort(key=lambda item: _rank(item[1], item[2]))
         places, at, whole = [], 0, 0
         for name, parameter, dim in named:
-            places.append(Place(name, parameter.shape, at, at + parameter.numel(), dim))
-            at += parameter.numel()
+            stop = at + parameter.numel()
+            places.append(Place(name, parameter.shape, at, stop, dim, copies_of(name, copies)))
+            at = stop
             whole = at if dim is None else whole
         self.places = tuple(places)
         self.numel = at
@@ -93,6 +102,20 @@ class Weights:
                 regions.append(Region(place.start, place.stop, decays))
         return regions
 
+    def counted(self, *, once: Axis | None) -> list[tuple[int, int]]:
+        """Ranges of the buffer that together, over all ranks of a replica, name each weight once.
+
+        Whole weights are named on the first rank of `once`, copies on the first that has them.
+        """
+        ranges: list[tuple[int, int]] = []
+        for place in self.places:
+            others = once if place.cut is None else None
+            if not all(axis is None or axis.first for axis in (others, place.copies)):
+                continue
+            start = ranges.pop()[0] if ranges and ranges[-1][1] == place.start else place.start
+            ranges.append((start, place.stop))
+        return ranges
+
     def all_gather(self, *, axis: Axis) -> None:
         """Each rank of `axis` has updated its shard of the buffer; after this, all have all."""
         shard = self.buffer[shard_of(self.buffer, axis)]
@@ -101,7 +124,17 @@ class Weights:
 
 def cut_of(name: str, cut: Mapping[str, int]) -> int | None:
     """The dim of weight `name` that is cut over tp: `layers.7.attention.q.weight` is `q.weight`."""
-    return cut.get(".".join(name.split(".")[-2:]))
+    return cut.get(end_of(name))
+
+
+def copies_of(name: str, copies: Copies) -> Axis | None:
+    """The ranks that hold weight `name` alike, by the end of its name."""
+    return next((axis for names, axis in copies if end_of(name) in names), None)
+
+
+def end_of(name: str) -> str:
+    """`layers.7.attention.q.weight` -> `q.weight`."""
+    return ".".join(name.split(".")[-2:])
 
 
 def shard_of(buffer: Tensor, axis: Axis) -> slice:
