@@ -36,7 +36,7 @@ Key = tuple[str, str, str]  # level, row, name
 def prior() -> dict[str, Any]:
     """The table before any fit, and how firmly each of its values is held."""
     table = tomllib.loads((HERE / "prior.toml").read_text("utf-8"))
-    return table | {"first": True}
+    return table | {"first": True, "moved": {}}
 
 
 @dataclass
@@ -62,21 +62,22 @@ def measured_seconds(case: Case) -> float:
 
 def levels(case: Case, table: Mapping[str, Any]) -> list[tuple[Key, float, tuple[str, ...]]]:
     """The parameters that move a case: key, sign, components."""
-    family, framework, stack = efficiency.rows(case.spec, table)
+    family, framework, stacks = efficiency.rows(case.spec, table)
     assert case.spec.train is not None
     sigmas = table["sigma"]
     found: list[tuple[Key, float, tuple[str, ...]]] = []
     for name in COMPONENTS:
-        if name in sigmas["family"] and name in table["family"][family]:
-            found.append((("family", family, name), -1.0, (name,)))
+        if name in table["family"][family]:
+            for level, row in (("all", ""), ("family", family)):
+                if name in sigmas[level]:
+                    found.append(((level, row, name), -1.0, (name,)))
     recipe = case.spec.train.precision
     if recipe in LOW and recipe in table["family"][family]:
         found.append((("family", family, recipe), -1.0, efficiency.GROUPED["low"]))
-    for level, row in (("framework", framework), ("stack", stack)):
+    for level, row in (("framework", framework), *(("stack", name) for name in stacks)):
         for name in sigmas[level]:
             components = efficiency.GROUPED.get(name, (name,))
-            if row:
-                found.append(((level, row, name), 1.0, components))
+            found.append(((level, row, name), 1.0, components))
     return found
 
 
@@ -160,6 +161,12 @@ def applied(table: Mapping[str, Any], keys: Sequence[Key], x: np.ndarray) -> dic
     """The table with its factors moved by `x`."""
     made = copy.deepcopy(dict(table))
     for (level, row, name), value in zip(keys, x, strict=True):
+        if level == "all":
+            for family in made["family"].values():
+                if name in family:
+                    family[name] *= exp(float(value))
+            made["moved"][name] = made["moved"].get(name, 0.0) + float(value)
+            continue
         at = made[level][row]
         at[name] = at.get(name, 1.0) * exp(float(value))
     return made
@@ -179,6 +186,11 @@ def fit(cases: Sequence[Case], rounds: int = 2) -> dict[str, Any]:
 
 def _distance(start: Mapping[str, Any], table: Mapping[str, Any], key: Key) -> float:
     level, row, name = key
+    moved = float(table["moved"].get(name, 0.0))
+    if level == "all":
+        return -moved
+    if level == "family":  # what all families moved together is no distance of this one
+        return log(start[level][row].get(name, 1.0) / table[level][row].get(name, 1.0)) + moved
     return log(start[level][row].get(name, 1.0) / table[level][row].get(name, 1.0))
 
 
@@ -186,7 +198,7 @@ def text(table: Mapping[str, Any], note: str) -> str:
     """The table as TOML."""
     lines = [f"# {line}" for line in note.splitlines()]
     for level, row in table.items():
-        if level in ("sigma", "first"):
+        if level in ("sigma", "first", "moved"):
             continue
         if not all(isinstance(value, dict) for value in row.values()):
             lines += ["", f"[{level}]", *(_pair(k, v) for k, v in row.items())]
@@ -198,6 +210,8 @@ def text(table: Mapping[str, Any], note: str) -> str:
 
 
 def _pair(key: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"{key} = {str(value).lower()}"
     if isinstance(value, float):
         return f"{key} = {value:.4g}" if value < 1e6 else f"{key} = {value:.6g}"
     return f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"

@@ -193,7 +193,7 @@ def spec_of(row: Row, usual: Usual) -> Spec:
     """The spec of a row that states what is needed."""
     model = _model(row)
     base = presets.base()
-    cluster = _cluster(row)
+    cluster = _cluster(row, usual)
     parallel = _parallel(row, base.parallel, usual, model, cluster)
     train = _train(row, base.train, usual, parallel)
     return replace(base, model=model, cluster=cluster, parallel=parallel, train=train)
@@ -258,7 +258,7 @@ def _gated(
     return abs(three - stated) < abs(two - stated)
 
 
-def _cluster(row: Row) -> Cluster:
+def _cluster(row: Row, usual: Usual) -> Cluster:
     gpus = _number(row, "gpus")
     preset = presets.cluster(NODES[row["gpu"]])
     node = preset.node
@@ -272,11 +272,13 @@ def _cluster(row: Row) -> Cluster:
     # A rack of 72 is used by sixty-four where the world is a power of two.
     rack = 64 if link.domain == 72 and gpus % 64 == 0 else link.domain
     domain = rack if link.domain > node.gpus else min(each, link.domain)
-    node = replace(node, gpus=each, link=replace(link, domain=domain), nic=_nic(row, node.nic))
+    node = replace(
+        node, gpus=each, link=replace(link, domain=domain), nic=_nic(row, node.nic, usual)
+    )
     return replace(preset, nodes=gpus // each, node=node)
 
 
-def _nic(row: Row, nic: Nic | None) -> Nic | None:
+def _nic(row: Row, nic: Nic | None, usual: Usual) -> Nic | None:
     """The cards that the notes name: `4x100Gb`, `1600 Gbps node-node`."""
     if nic is None:
         return None
@@ -286,6 +288,9 @@ def _nic(row: Row, nic: Nic | None) -> Nic | None:
     if found := re.search(r"\b(\d+) ?Gbps", words):
         each = float(found[1]) * 1e9 / 8 / nic.count
         return replace(nic, bandwidth_bytes_per_s=each)
+    if usual.nic is not None:
+        count, rate = usual.nic
+        return replace(nic, count=count, bandwidth_bytes_per_s=rate * 1e9 / 8)
     return nic
 
 
@@ -373,7 +378,7 @@ def _train(row: Row, base: Train | None, usual: Usual, parallel: Parallel) -> Tr
         global_batch=batch,
         precision=precision(row["precision"]),
         gradients="bf16" if "PURE" in words else usual.gradients,
-        recompute=recompute(row["recompute"] or usual.recompute),
+        recompute=_recompute(row, usual),
         attention=attention(row["attention"] or usual.attention),
         compile="torch.compile" in row.get("notes", ""),
         lora=Setting("lora", settings) if task_of(row) == "lora" else None,
@@ -391,6 +396,17 @@ def precision(words: str) -> str:
     if "fp8" in lower:
         return "fp8"
     return "fp16" if "fp16" in lower else "bf16"
+
+
+def _recompute(row: Row, usual: Usual) -> Setting:
+    """The row's recompute; where it says `selective` of what layers alone, HFU over MFU tells the
+    share: the backward repeats a forward, a third of the work."""
+    words = row["recompute"] or usual.recompute
+    if words == "selective" and row["hfu_pct"] and row["mfu_pct"]:
+        share = 3 * (float(row["hfu_pct"]) / float(row["mfu_pct"]) - 1)
+        if share > 0.1:
+            return Setting("full", {"first": None, "every": max(1, round(1 / share))})
+    return recompute(words)
 
 
 def recompute(words: str) -> Setting:

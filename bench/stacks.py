@@ -21,6 +21,7 @@ class Usual:
     zero: int = 1
     gradients: str = "fp32"
     sequence: bool = True
+    nic: tuple[int, float] | None = None  # cards of a node, Gb/s each
 
 
 SOURCES = {
@@ -59,7 +60,7 @@ FRAMEWORKS = (
     ("megatron", "megatron-2025"),
     ("maxtext", "maxtext"),
     ("paxml", "paxml"),
-    ("fsdp", "fsdp"),
+    ("fsdp", "pytorch"),
 )
 YEARS = {"V100": "megatron_deepspeed-v100", "A100": "megatron-2022", "H100": "nemo-24"}
 
@@ -107,8 +108,8 @@ USUAL = {
     "llmfoundry": Usual(zero=3),
     "torchtitan": Usual(zero=3),
     "fms": Usual(zero=3, gradients="bf16"),
-    "fsdp": Usual(zero=3),
-    "internevo": Usual(gradients="bf16"),
+    "pytorch": Usual(zero=3),
+    "internevo": Usual(gradients="bf16", nic=(4, 100.0)),
     "bridge": Usual(),
 }
 

@@ -5,10 +5,11 @@ multiplied by, is `1 / family` · `framework` · `stack`:
 
 - the accelerator's family, found by its dense peak at bf16 (or fp16), never by its name;
 - the framework: how its kernels and its overlap compare;
-- the stack: a framework's generation, as `train.stack` names it.
+- the stack: a framework's generation, as `train.stack` names it, `bridge-26.04` on top of `bridge`.
 
-A stack is looked up as written, then without its last part (`nemo-25.09` --> `nemo`), then as a
-framework; what is unknown is priced like `parlay`.
+A stack that is not in the table is looked up as its nearest older generation (`bridge-26.05` -->
+`bridge-26.04`), then without its last part, then as a framework; what is unknown is priced like
+`parlay`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GROUPED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "products": ("gemm", "gemm_low", "expert", "expert_low"),
         "low": ("gemm_low", "expert_low"),
         "mixture": ("expert", "expert_low", "permute", "ep"),
-        "memory": ("pointwise", "quantise", "permute", "loss"),
+        "memory": ("pointwise", "quantise", "permute", "loss", "accumulate"),
     }
 )
 """Names that stand for several components in a row of the table."""
@@ -46,7 +47,9 @@ class Efficiency:
     """What prices one spec: a factor by component, and how much of the traffic can hide.
 
     `overlap_dp` and `overlap_cp` are the shares of gradient and parameter traffic, and of the ring
-    of context parallelism, that run beside computation; `band` the expected error, a share.
+    of context parallelism, that run beside computation. `early_stop` says that full recompute
+    leaves out a layer's last product, `fused_sinks` that a fused kernel knows attention sinks.
+    `band` is the expected error, a share.
     """
 
     family: str
@@ -57,6 +60,8 @@ class Efficiency:
     peak: float | None
     overlap_dp: float
     overlap_cp: float
+    early_stop: bool
+    fused_sinks: bool
     band: float
 
 
@@ -73,23 +78,31 @@ def _table() -> Mapping[str, Any]:
     return MappingProxyType(tomllib.loads(text))
 
 
-def rows(spec: Spec, table: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The family, framework and stack whose rows price `spec`."""
+def rows(spec: Spec, table: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """The family, framework and stacks, general to special, whose rows price `spec`."""
     assert spec.cluster is not None and spec.train is not None
-    stack, framework = named(spec.train.stack, table)
-    return family(spec.cluster.node.gpu, table), framework, stack
+    stacks, framework = named(spec.train.stack, table)
+    return family(spec.cluster.node.gpu, table), framework, stacks
 
 
-def named(stack: str, table: Mapping[str, Any]) -> tuple[str, str]:
-    """The row of a stack, and its framework."""
+def named(stack: str, table: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """The rows of a stack, general to special, and its framework."""
+    known = table["stack"]
     name = stack
     while name:
-        if name in table["stack"]:
-            return name, str(table["stack"][name]["framework"])
+        parent = name.rpartition("-")[0]
+        if name not in known and parent in known:
+            older = [k for k in known if k.startswith(f"{parent}-") and k < name]
+            name = max(older, default=parent)
+        if name in known:
+            parts = name.split("-")
+            chain = ("-".join(parts[: i + 1]) for i in range(len(parts)))
+            found = tuple(link for link in chain if link in known)
+            return found, str(known[found[0]]["framework"])
         if name in table["framework"]:
-            return "", name
-        name = name.rpartition("-")[0]
-    return "parlay", str(table["stack"]["parlay"]["framework"])
+            return (), name
+        name = parent
+    return ("parlay",), str(known["parlay"]["framework"])
 
 
 def family(gpu: Gpu, table: Mapping[str, Any]) -> str:
@@ -105,29 +118,32 @@ def of(spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
     """What prices `spec`; `table` in place of the package's own, as the fit uses it."""
     table = table or load()
     assert spec.cluster is not None and spec.train is not None
-    kind, framework, stack = rows(spec, table)
+    kind, framework, stacks = rows(spec, table)
     gpu, precision = spec.cluster.node.gpu, spec.train.precision
     row = table["family"][kind]
     factors = {name: 1.0 / row.get(name, 1.0) for name in COMPONENTS}
     recipe = row.get(precision, 1.0)
     for name in GROUPED["low"]:
         factors[name] /= recipe
-    levels = (table["framework"][framework], table["stack"].get(stack, {}))
-    for level in levels:
+    settings: dict[str, Any] = {}
+    for level in (table["framework"][framework], *(table["stack"][name] for name in stacks)):
         for name, value in level.items():
-            for component in GROUPED.get(name, (name,)):
-                if component in factors:
+            if isinstance(value, float) and name not in ("overlap_dp", "overlap_cp"):
+                for component in GROUPED.get(name, (name,)):
                     factors[component] *= value
-    overlap = levels[1].get("overlap_dp", levels[0].get("overlap_dp", 0.8))
+            else:
+                settings[name] = value
     known = wide_peak(gpu, precision) or low_peak(gpu, precision)
     return Efficiency(
         family=kind,
         framework=framework,
-        stack=stack,
+        stack=stacks[-1] if stacks else framework,
         factors=MappingProxyType(factors),
         units=row["units"],
         peak=None if known else row["peak_flops"] * row.get("unstated_share", 1.0),
-        overlap_dp=overlap,
-        overlap_cp=levels[1].get("overlap_cp", levels[0].get("overlap_cp", 0.8)),
+        overlap_dp=settings.get("overlap_dp", 0.8),
+        overlap_cp=settings.get("overlap_cp", 0.8),
+        early_stop=settings.get("early_stop", False),
+        fused_sinks=settings.get("fused_sinks", False),
         band=row.get("band", 0.15),
     )

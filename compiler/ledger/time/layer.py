@@ -54,24 +54,39 @@ class Wires:
     far: float
 
 
-def layer(spec: Spec, machine: Machine, wires: Wires, *, experts: bool) -> Layer:
-    """The layer with or without experts."""
+def layer(
+    spec: Spec, machine: Machine, wires: Wires, *, experts: bool, fused_sinks: bool = True
+) -> Layer:
+    """The layer with or without experts; `fused_sinks` where a fused kernel knows sinks."""
     model, train, parallel = spec.model, spec.train, spec.parallel
     assert model is not None and train is not None
     made = Layer()
     t = shapes.tokens(train, parallel)
-    _linear(made, "attention", shapes.attention(model, t, parallel.tp), train, machine)
-    _core(made, model, train, parallel, machine)
+    written = gradient_bytes(train, parallel)
+    projections = shapes.attention(model, t, parallel.tp)
+    _linear(made, "attention", projections, train, machine, accumulated=written)
+    fused = train.attention == "flash" and (fused_sinks or not model.sinks)
+    _core(made, model, train, parallel, machine, fused=fused)
     _norms(made, model, train, parallel, machine, t)
     if experts:
         _experts(made, model, train, parallel, machine, wires, t)
     else:
         width = model.ffn / parallel.tp
-        _linear(made, "mlp", shapes.mlp(model, t, width), train, machine)
+        up, down = shapes.mlp(model, t, width)
+        _linear(made, "mlp", [up], train, machine, accumulated=written)
+        _linear(made, "down", [down], train, machine, accumulated=written)
         _activation(made, "mlp", model, t * width, machine)
         made.put("mlp", "launch", KERNELS["mlp"] * LAUNCH_S, 2 * KERNELS["mlp"] * LAUNCH_S)
     _tensor_parallel(made, model, parallel, wires, t, experts=experts)
     return made
+
+
+def gradient_bytes(train: Train, parallel: Parallel) -> float:
+    """Bytes that a weight's gradient moves in each microbatch: written at bf16 where it is
+    scattered at once (ZeRO-2 and 3), else read from the running sum and written back."""
+    if parallel.zero >= 2:
+        return 2.0
+    return 8.0 if train.gradients == "fp32" else 6.0
 
 
 # ── Products ──────────────────────────────────────────────────────────────────
@@ -85,16 +100,21 @@ def _linear(
     machine: Machine,
     *,
     kind: str = "gemm",
+    accumulated: float,
 ) -> None:
     low = train.precision in LOW
     name = f"{kind}_low" if low else kind
     frozen = train.lora is not None
-    forward = backward = casts = 0.0
+    forward = backward = casts = weights = 0.0
     for p in products:
         forward += p.times * gemm.seconds(p.m, p.n, p.k, machine, low=low)
         backward += p.times * gemm.backward(p.m, p.n, p.k, machine, low=low, frozen=frozen)
         made.flops[sublayer] = made.flops.get(sublayer, 0.0) + 2 * p.m * p.n * p.k * p.times
         casts += p.times * p.m * (p.k + p.n)
+        weights += p.times * p.n * p.k
+    if not frozen:
+        moved = accumulated * weights / machine.memory_rate
+        made.put(sublayer, "accumulate", 0.0, moved)
     made.put(sublayer, name, forward, backward)
     if low:
         # Inputs are read at two bytes, written at one and again transposed; the backward casts
@@ -103,16 +123,25 @@ def _linear(
         made.put(sublayer, "quantise", each, each)
 
 
-def _core(made: Layer, model: Model, train: Train, parallel: Parallel, machine: Machine) -> None:
+def _core(
+    made: Layer,
+    model: Model,
+    train: Train,
+    parallel: Parallel,
+    machine: Machine,
+    *,
+    fused: bool,
+) -> None:
     """Scores and values. Causal kernels do half the square; plain products do all of it."""
     t = shapes.tokens(train, parallel)
     query, _, value, _ = shapes.widths(model, parallel.tp)
     square = 2.0 * t * train.seq * (query + value)
     seen = _seen(model, train.seq)
-    if train.attention == "flash":
+    if fused:
         wide = model.head_dim if model.mla is None else model.mla.nope_dim + model.mla.rope_dim
-        narrow = (128.0 / min(128, wide)) ** 0.5
-        slow = narrow * (1.0 + HALF_SEQUENCE / train.seq)
+        narrow = (128.0 / min(128, wide)) ** 0.15
+        # A ring attends block by block: its kernels see a part of the sequence each.
+        slow = narrow * (1.0 + HALF_SEQUENCE * parallel.cp / train.seq)
         flops = square * seen
         work = flops / machine.wide_flops * slow
         made.put("core_attention", "attention", work, FLASH_BACKWARD * work)
@@ -123,7 +152,7 @@ def _core(made: Layer, model: Model, train: Train, parallel: Parallel, machine: 
         moved = SCORE_BYTES * scores / machine.memory_rate
         products = 1.6 * flops / machine.wide_flops
         if model.head_dim % 8:
-            products *= 3.0
+            products *= 4.5
         made.put("core_attention", "unfused", products + moved, 2 * products + 1.5 * moved)
         made.put("core_attention", "launch", 6 * LAUNCH_S, 10 * LAUNCH_S)
     made.flops["core_attention"] = square
@@ -177,8 +206,11 @@ def _experts(
 ) -> None:
     experts = model.experts
     assert experts is not None
-    _linear(made, "experts", shapes.routed(model, t, parallel), train, machine, kind="expert")
-    _linear(made, "router", shapes.shared(model, t, parallel.tp), train, machine)
+    written = gradient_bytes(train, parallel)
+    routed = shapes.routed(model, t, parallel)
+    _linear(made, "experts", routed, train, machine, kind="expert", accumulated=written)
+    always = shapes.shared(model, t, parallel.tp)
+    _linear(made, "router", always, train, machine, accumulated=written)
     rows = t / parallel.tp * experts.top_k * experts.imbalance
     width = experts.ffn / parallel.etp
     _activation(made, "experts", model, rows * parallel.etp * width, machine)

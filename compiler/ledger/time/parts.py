@@ -21,6 +21,7 @@ COMPONENTS: Final = (
     "quantise",  # casts to fp8 or fp4
     "permute",  # tokens sorted by expert and back
     "loss",  # traffic of the logits
+    "accumulate",  # weight gradients added up over microbatches
     "launch",  # start and tail of kernels
     "optimizer",  # the update of the rank's share of the state
     "tp",

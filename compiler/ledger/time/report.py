@@ -25,6 +25,7 @@ WORDS: Mapping[str, str] = {
     "quantise": "4 bytes an element cast / memory bandwidth",
     "permute": "tokens·k·hidden·4 bytes a pass / memory bandwidth",
     "loss": "20 bytes a logit / memory bandwidth",
+    "accumulate": "8 bytes a weight and microbatch (2 under ZeRO-2 and 3) / memory bandwidth",
     "launch": "3 us a kernel",
     "optimizer": "30 bytes a parameter of the rank's share / memory bandwidth",
     "tp": "messages·alpha + wire bytes / link",

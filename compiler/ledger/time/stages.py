@@ -16,7 +16,7 @@ from parlay.compiler.spec.schema import Setting
 
 SUBLAYERS = {
     "core_attention": ("core_attention",),
-    "mlp": ("mlp",),
+    "mlp": ("mlp", "down"),
     "norm": ("norm",),
     "experts": ("experts",),
     "router": ("router",),
@@ -82,7 +82,11 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
     mixture = model.experts
     mixed = mixture.layers_before(model.layers) if mixture is not None else 0
     blocks = [
-        _block(layer(spec, machine, joined, experts=kind), train, efficiency)
+        _block(
+            layer(spec, machine, joined, experts=kind, fused_sinks=efficiency.fused_sinks),
+            train,
+            efficiency,
+        )
         if (mixed if kind else model.layers - mixed)
         else EMPTY
         for kind in (False, True)
@@ -124,7 +128,7 @@ def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
     for name, parts in made.forward.items():
         add(forward, parts)
         add(backward, made.backward[name])
-        share = repeated(train.recompute, name)
+        share = repeated(train.recompute, name, early=efficiency.early_stop)
         if share:
             add(backward, parts, share)
             again_flops += share * made.flops.get(name, 0.0)
@@ -137,9 +141,15 @@ def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
     return _made(forward, backward, efficiency, again_flops)
 
 
-def repeated(recompute: Setting, sublayer: str) -> float:
-    """The share of a sublayer's forward that the backward runs a second time."""
+def repeated(recompute: Setting, sublayer: str, *, early: bool) -> float:
+    """The share of a sublayer's forward that the backward runs a second time.
+
+    PyTorch's checkpoint stops early, once the last saved tensor is there: a layer's last product
+    is not run again. Megatron's runs the whole layer.
+    """
     if recompute.name == "full":
+        if early and sublayer == "down":
+            return 0.0
         every = recompute.get("every")
         return 1.0 / every if every else 1.0
     if recompute.name != "selective":
