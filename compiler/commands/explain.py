@@ -64,11 +64,13 @@ def page_of(code: str) -> str | None:
     if found is None:
         return None
     title, text = found
-    parts = [f"{code}: {harmless(title)}"]
-    for name, (first, *rest) in sections(text):
-        lines = [first[:1].upper() + first[1:] if name in ("What", "Why") else first, *rest]
-        parts.append("\n".join([name, *(f"    {harmless(line)}".rstrip() for line in lines)]))
-    return "\n\n".join(parts) + "\n"
+    lines = [f"{code}: {title}", ""]
+    for line in text.strip().splitlines():
+        head, colon, rest = line.partition(": ")
+        words = head in ("What", "Why")
+        lines.append(f"{head}{colon}{rest[:1].upper()}{rest[1:]}" if words else line)
+    # An example may hold what a terminal would obey.
+    return "".join(f"{harmless(line)}\n" for line in lines)
 
 
 def sections(text: str) -> Iterator[tuple[str, list[str]]]:

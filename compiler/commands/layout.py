@@ -24,10 +24,7 @@ def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
         print(f"parlay: there is no rank {rank}: {most:,} ranks, counted from 0", file=sys.stderr)
         return 2
     documents = [
-        {
-            "name": phase.name,
-            **to_json(layout, groups=groups, rank=_in(layout, rank)),
-        }
+        to_json(layout, name=phase.name, groups=groups, rank=_in(layout, rank))
         for phase, layout in known
     ]
     if json:
