@@ -17,7 +17,7 @@ class Raw(NamedTuple):
     what: str
     collective: str
     dtype: str
-    message_bytes: int
+    message_bytes: float
     calls: int
     hidden: bool
     formula: str
@@ -28,8 +28,9 @@ class Raw(NamedTuple):
 class CommLine:
     """One kind of message of a step, as one rank of each of `stages` sends it.
 
-    `bytes_per_call` is the full tensor on one rank, `wire_bytes_per_call` what that rank sends by
-    `algorithm` (ring, tree or direct) in `latency_steps` steps. `hideable` says that it may run
+    `bytes_per_call` is the full tensor on one rank (the mean, where buckets are uneven),
+    `wire_bytes_per_call` what that rank sends by `algorithm` (ring, tree or direct) in
+    `latency_steps` steps. `hideable` says that it may run
     beside computation. `groups_per_nic` is how many groups share a network card, 0 inside a node.
     """
 
@@ -37,7 +38,7 @@ class CommLine:
     what: str
     collective: str
     dtype: str
-    bytes_per_call: int
+    bytes_per_call: float
     wire_bytes_per_call: float
     calls_per_step: int
     link: str

@@ -83,7 +83,7 @@ def data_parallel(
             times: int = 1,
             number: int = number,
         ) -> Raw:
-            size = round(elements * BYTES[dtype] / calls)
+            size = _each(round(elements * BYTES[dtype]), calls)
             formula = f"{BYTES[dtype]} B x {round(elements)}"
             if calls > 1:
                 formula += f" / {calls} calls"
@@ -106,6 +106,11 @@ def data_parallel(
             own = number / ranks
             pieces = max(1, round(buckets / ranks))
             yield raw(replicate, "gradients" + words, "all_reduce", gradients, own, pieces)
+
+
+def _each(whole: int, calls: int) -> float:
+    """The mean message of `calls`: whole bytes where they come out even."""
+    return whole // calls if whole % calls == 0 else whole / calls
 
 
 def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:

@@ -22,7 +22,7 @@ class Wire:
 
 
 def wire(
-    collective: str, message_bytes: int, ranks: int, *, reach: Reach, cluster: Cluster
+    collective: str, message_bytes: float, ranks: int, *, reach: Reach, cluster: Cluster
 ) -> Wire:
     """The way of one message of `message_bytes` over `ranks` ranks.
 

@@ -1,0 +1,61 @@
+"""Every published figure comes out of a command, within its tolerance."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parlay.compiler.cli import app
+from typer.testing import CliRunner
+
+from .cases import CASES, REFUSED, TIME
+
+HERE = Path(__file__).parent
+with (HERE / "published.csv").open(newline="") as file:
+    ROWS = {row["id"]: row for row in csv.DictReader(file)}
+
+
+def printed(par: str, command: str, path: str, folder: Path) -> Any:
+    """What `parlay COMMAND` prints at `path` for the job `par`."""
+    file = folder / "job.par"
+    file.write_text(par)
+    arguments = [str(file) if word == "FILE" else word for word in command.split()]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    at: Any = document["files"][0] if "files" in document else document
+    for step in re.findall(r"\[[^\]]+\]|[^.\[\]]+", path):
+        if step.startswith("["):
+            name, _, value = step[1:-1].partition("=")
+            at = next(item for item in at if str(item[name]) == value)
+        else:
+            at = at[int(step)] if isinstance(at, list) else at[step]
+    return at
+
+
+@pytest.mark.parametrize("row", sorted(CASES))
+def test_published(row: str, tmp_path: Path) -> None:
+    case, published = CASES[row], ROWS[row]
+    value = printed(case.par, case.command, case.path, tmp_path)
+    if ";" in published["value"]:
+        assert value == [int(part) for part in published["value"].split(";")]
+        return
+    tolerance = float(published["rel_tol"])
+    assert value * case.scale == pytest.approx(float(published["value"]), rel=tolerance, abs=0)
+
+
+def test_every_row_has_a_place() -> None:
+    assert set(ROWS) == set(CASES) | TIME | {"fp8_over_bf16"}
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "job.par"
+    file.write_text(CASES["state_tp8pp4_175B"].par)
+    result = CliRunner().invoke(app, ["check", str(file), "--format", "json"])
+    assert result.exit_code == 1
+    codes = [told["code"] for told in json.loads(result.stdout)["files"][0]["diagnostics"]]
+    assert any(code.startswith(REFUSED["state_tp8pp4_175B"]) for code in codes), codes
