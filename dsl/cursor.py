@@ -44,6 +44,13 @@ class Cursor:
         """Text lost from here on explains what is wrong with the item."""
         self.end_told = False
         """An end of file that came too early is told once."""
+        self.spoiled = False
+        """The item being read holds a word that was told to be none: its value would be a guess."""
+        self.slashes = -1
+        """Where the last `//` stands that was meant as comment."""
+        kinds = [token.kind for token in lexed.tokens]
+        self.missing = kinds.count("{") - kinds.count("}")
+        """How many closing braces the text has too few."""
 
     # ── Going on ──────────────────────────────────────────────────────────────
 
@@ -130,23 +137,29 @@ class Cursor:
 
     def fail(self, diagnostic: Diagnostic) -> Lost:
         """Tells and gives the exception to raise."""
-        if not self.was_comment():
+        assert diagnostic.span is not None
+        if not self.was_comment(diagnostic.span.start):
             self.tell(diagnostic)
         return Lost()
 
-    def was_comment(self) -> bool:
-        """The reason for a mistake at the current token is a `//` before it on its line.
+    def was_comment(self, place: int) -> bool:
+        """The reason for a mistake at offset `place` is a `//` before it on its line.
 
         Then that is told, once, and the line passed over with all mistakes in it.
         """
-        if self.here.kind in ("end", ",", *_CLOSERS):
-            return False
-        line = self.source.text.rfind("\n", 0, self.here.start) + 1
+        line = self.source.text.rfind("\n", 0, place) + 1
         # A comment of many words fails at one of its first.
         for index in range(self.at, max(-1, self.at - 50), -1):
             token = self.tokens[index]
-            if token.start < line:
+            if token.start > place:
+                continue
+            if token.start < line or token.kind in ("end", *_CLOSERS):
                 return False
+            if token.kind == ",":
+                # `{ dp = world // 8, tp 8 }` divides; a comment would have no brace after it.
+                end = self.source.text.find("\n", token.end)
+                if "}" in self.source.text[token.end : end if end >= 0 else None]:
+                    return False
             if token.kind == "//":
                 self._pass_over_line(token)
                 return True
@@ -159,6 +172,7 @@ class Cursor:
             self.advance()
         self.forget(slashes.end, end)
         self.told.append(slash_comment(self.of(slashes)))
+        self.slashes = slashes.start
 
     def forget(self, start: int, end: int) -> None:
         """Takes back all that was told of a place which is something else as a whole."""
@@ -196,28 +210,12 @@ class Cursor:
 
     def unclosed(self, opener: Token) -> None:
         """Tells that `opener` is open where the current token stands; once at the end of file."""
-        place = self.gap()
         if self.here.kind == "end":
             if self.end_told:
                 return
             self.end_told = True
-            if opener.kind == "{":
-                opener, place = self._left_open(opener)
-        self.tell(faults.unclosed(self.of(opener), opener.kind, CLOSES[opener.kind], place))
-
-    def _left_open(self, opener: Token) -> tuple[Token, Span]:
-        """The brace whose inside is left by the indentation, and where; else `opener`, the last."""
-        candidates = [*(token for token in self.open if token.kind == "{"), opener]
-        for candidate in reversed(candidates):
-            edge = self.indent(candidate)
-            first = self.tokens.index(candidate) + 1
-            for index in range(first + 1, len(self.tokens) - 1):
-                token = self.tokens[index]
-                fresh = token.kind == "name" or token.kind in STATEMENTS
-                if fresh and self.starts_line(token) and self.indent(token) <= edge:
-                    before = self.tokens[index - 1].end
-                    return candidate, self.span(before, before)
-        return opener, self.gap()
+        place = self.of(opener)
+        self.tell(faults.unclosed(place, opener.kind, CLOSES[opener.kind], self.gap()))
 
     def balance(self) -> bool:
         """Passes over the rest of a bracket just opened; False where it never closes."""

@@ -7,16 +7,13 @@ from parlay.dsl.odd import quoted
 from parlay.dsl.source import Span
 
 
-def _fix(title: str, span: Span, text: str) -> tuple[Fix, ...]:
+def replace_by(title: str, span: Span, text: str) -> tuple[Fix, ...]:
+    """The one fix that replaces a place by `text`."""
     return (Fix(title, (Edit(span, text),)),)
 
 
 def _after(span: Span) -> Span:
     return Span(span.file, span.end, span.end)
-
-
-def _before(span: Span) -> Span:
-    return Span(span.file, span.start, span.start)
 
 
 # ── The whole file ────────────────────────────────────────────────────────────
@@ -45,13 +42,14 @@ def too_many(name: str, end: int, told: int) -> Diagnostic:
 
 def unclosed(opener: Span, sign: str, closer: str, gap: Span) -> Diagnostic:
     """P030: a bracket without its partner."""
+    line = "\n" if closer == "}" else ""
     return error(
         "P030",
         f"`{sign}` is not closed",
         opener,
         "opened here",
         also=((gap, f"a `{closer}` may be missing here"),),
-        fixes=_fix(f"close it with `{closer}`", gap, ("\n" if closer == "}" else "") + closer),
+        fixes=replace_by(f"close it with `{closer}`", gap, line + closer),
     )
 
 
@@ -64,7 +62,7 @@ def mismatched(closer: Span, opener: Span, sign: str) -> Diagnostic:
         closer,
         f"`{right}` is needed",
         also=((opener, "opened here"),),
-        fixes=_fix(f"write `{right}`", closer, right),
+        fixes=replace_by(f"write `{right}`", closer, right),
     )
 
 
@@ -75,7 +73,7 @@ def stray_closer(closer: Span, sign: str) -> Diagnostic:
         f"`{sign}` closes nothing",
         closer,
         "no bracket of its kind is open",
-        fixes=_fix(f"take the `{sign}` out", closer, ""),
+        fixes=replace_by(f"take the `{sign}` out", closer, ""),
     )
 
 
@@ -108,7 +106,7 @@ def comma_missing(gap: Span, following: str, where: str, opener: Span) -> Diagno
         gap,
         f"items of {where} are separated by commas",
         also=((opener, f"{where} starts here"),),
-        fixes=_fix("write a `,`", gap, ","),
+        fixes=replace_by("write a `,`", gap, ","),
     )
 
 
@@ -130,18 +128,19 @@ def stray_comma(comma: Span, top: bool) -> Diagnostic:
         "a comma separates nothing here",
         comma,
         "statements need none between them" if top else "one comma between two items at most",
-        fixes=_fix("take the comma out", comma, ""),
+        fixes=replace_by("take the comma out", comma, ""),
     )
 
 
 def semicolon(place: Span, replacement: str) -> Diagnostic:
     """P019: `;`."""
+    title = "write a `,`" if replacement == "," else "take the `;` out"
     return error(
         "P019",
         "`;` separates nothing in this language",
         place,
         "a comma or a new line stands between fields",
-        fixes=_fix("write a `,`" if replacement == "," else "take the `;` out", place, replacement),
+        fixes=replace_by(title, place, replacement),
     )
 
 
@@ -160,7 +159,7 @@ def plus_sign(place: Span) -> Diagnostic:
         "a value has no `+` before it",
         place,
         "a number is positive as it stands",
-        fixes=_fix("take the `+` out", place, ""),
+        fixes=replace_by("take the `+` out", place, ""),
     )
 
 
@@ -171,7 +170,7 @@ def equals_missing(name: Span, text: str) -> Diagnostic:
         f"a `=` may be missing after {quoted(text)}",
         name,
         "a field is written `name = value`",
-        fixes=_fix("write `=`", _after(name), " ="),
+        fixes=replace_by("write `=`", _after(name), " ="),
     )
 
 
@@ -179,9 +178,9 @@ def not_equals(place: Span, sign: str, text: str) -> Diagnostic:
     """P036: another sign where `=` is needed."""
     compares = " (`==` compares, in an `assert`)" if sign == "==" else ""
     if sign == "<=":
-        fixes = _fix("write `= auto <=`", place, "= auto <=")
+        fixes = replace_by("write `= auto <=`", place, "= auto <=")
     else:
-        fixes = _fix("write `=`", place, " =" if sign == ":" else "=")
+        fixes = replace_by("write `=`", place, " =" if sign == ":" else "=")
     return error(
         "P036",
         f"{quoted(text)} takes its value by `=`, not `{sign}`{compares}",
@@ -208,7 +207,7 @@ def quoted_name(place: Span, name: str) -> Diagnostic:
         "the name of a field stands without quotation marks",
         place,
         "a name, not a string",
-        fixes=_fix(f"write {quoted(name)}", place, name) if name.isidentifier() else (),
+        fixes=replace_by(f"write {quoted(name)}", place, name) if name.isidentifier() else (),
     )
 
 
@@ -229,7 +228,7 @@ def path_as_field(path: Span, text: str, fix: str | None, whole: Span) -> Diagno
         f"a path such as {quoted(text)} is read, not written",
         path,
         "a field is set in its block",
-        fixes=_fix(f"write {quoted(fix)}", whole, fix) if fix else (),
+        fixes=replace_by(f"write {quoted(fix)}", whole, fix) if fix else (),
     )
 
 
@@ -240,7 +239,7 @@ def equals_before_block(place: Span, name: str) -> Diagnostic:
         f"the block {quoted(name)} takes no `=` before its `{{`",
         place,
         "a block is written `name { … }`",
-        fixes=_fix("take it out", place, ""),
+        fixes=replace_by("take it out", place, ""),
     )
 
 
@@ -271,124 +270,5 @@ def auto_restriction(place: Span, sign: str) -> Diagnostic:
     known = "`auto` is restricted by `in [ … ]` or by `<=`"
     if sign == "in":
         return error("P055", "`auto in` needs a list", place, "a `[` may be missing here")
-    fixes = _fix("write `<=`", place, "<=") if sign in ("<", "=") else ()
+    fixes = replace_by("write `<=`", place, "<=") if sign in ("<", "=") else ()
     return error("P055", f"`auto {sign}` restricts nothing", place, known, fixes=fixes)
-
-
-# ── Statements ────────────────────────────────────────────────────────────────
-
-
-def field_outside(place: Span, name: str) -> Diagnostic:
-    """P041: a field that no block holds."""
-    return error(
-        "P041",
-        f"the field {quoted(name)} stands outside every block",
-        place,
-        "no block holds it",
-        help=("a field stands in its block, as in `parallel { tp = 8 }`; `let` names a value",),
-    )
-
-
-def statement_inside(place: Span, word: str, opener: Span) -> Diagnostic:
-    """P042: a statement in a block."""
-    what = "a phase" if word == "phase" else f"`{word}`"
-    return error(
-        "P042",
-        f"{what} stands at file level, not in a block",
-        place,
-        "not in a block",
-        also=((opener, "the block starts here"),),
-    )
-
-
-def body_missing(keyword: Span, gap: Span, name: str) -> Diagnostic:
-    """P043: a block of one word."""
-    return error(
-        "P043",
-        f"{quoted(name)} stands alone: a block needs `{{ … }}` or `from`, a field `= value`",
-        keyword,
-        "says nothing",
-        also=((gap, "a `{` may be missing here"),),
-    )
-
-
-def head_too_long(place: Span, found: str, name: str) -> Diagnostic:
-    """P043: something between a block's name and its brace."""
-    return error(
-        "P043",
-        f"the block {quoted(name)} needs its `{{` before {found}",
-        place,
-        'a block is written `kind name { … }` or `kind from "preset" { … }`',
-    )
-
-
-def path_needed(place: Span, raw: str) -> Diagnostic:
-    """P044: `import` without a string."""
-    fixes = _fix("write quotation marks", place, f'"{raw}"') if raw and '"' not in raw else ()
-    return error("P044", "`import` needs a path in quotation marks", place, "a string", fixes=fixes)
-
-
-def phase_name_needed(place: Span, raw: str) -> Diagnostic:
-    """P045: `phase` without a string."""
-    fixes = _fix("write quotation marks", place, f'"{raw}"') if raw and '"' not in raw else ()
-    return error("P045", "a phase needs a name in quotation marks", place, "a string", fixes=fixes)
-
-
-def phase_body_needed(place: Span, found: str) -> Diagnostic:
-    """P045: a phase without a body."""
-    message = f"a phase needs `{{ … }}`, not {found}"
-    return error("P045", message, place, "a `{` may be missing here")
-
-
-def allow_incomplete(place: Span, missing: str) -> Diagnostic:
-    """P046: `allow` without code or reason."""
-    return error(
-        "P046",
-        f"`allow` needs {missing}",
-        place,
-        f"{missing} may be missing here",
-        help=('it is written `allow N201 "the reason"`',),
-    )
-
-
-def comparison_needed(place: Span, found: str) -> Diagnostic:
-    """P047: an `assert` that compares nothing."""
-    fixes = _fix("write `==`", place, "==") if found == "`=`" else ()
-    return error(
-        "P047",
-        f"an `assert` needs a comparison, not {found}",
-        place,
-        "one of `<`, `<=`, `>`, `>=`, `==`, `!=` may be missing here",
-        fixes=fixes,
-    )
-
-
-def comparison_twice(place: Span, sign: str) -> Diagnostic:
-    """P048: an `assert` that compares more than once."""
-    fixes = _fix("write a second `assert`", place, "\nassert") if sign == "and" else ()
-    return error(
-        "P048",
-        "an `assert` holds one comparison",
-        place,
-        "goes on here",
-        help=() if fixes else ("two `assert`s hold two comparisons",),
-        fixes=fixes,
-    )
-
-
-def preset_needed(place: Span, raw: str) -> Diagnostic:
-    """P052: `from` without a string."""
-    fixes = _fix("write quotation marks", place, f'"{raw}"') if raw and '"' not in raw else ()
-    message = "`from` needs the name of a preset in quotation marks"
-    return error("P052", message, place, "a string", fixes=fixes)
-
-
-def field_in_phase(place: Span, name: str) -> Diagnostic:
-    """P053: a field right in a phase."""
-    return error(
-        "P053",
-        f"the field {quoted(name)} stands right in a phase",
-        place,
-        "no block holds it",
-        help=('a phase holds blocks, as in `phase "long" { train { seq = 32Ki } }`',),
-    )

@@ -14,7 +14,8 @@ def parse(source: Source) -> tuple[File, tuple[Diagnostic, ...]]:
     """The tree of `source` and every mistake of its syntax, in the order of the text.
 
     Nothing is raised. Without an error the tree is complete; with one, what could be read is in it:
-    a broken field or statement is left out, what stands beside it is there. Nesting is at most 64
+    a broken field or statement is left out and its name stands in the `lost` of its block or of the
+    file; what stands beside it is there. Nesting is at most 64
     deep and every value at most 128 nodes high, so walking the tree needs no care for the stack.
     A warning (a hidden character in a comment) leaves the tree complete.
     """
@@ -24,11 +25,11 @@ def parse(source: Source) -> tuple[File, tuple[Diagnostic, ...]]:
     if len(lexed.diagnostics) > MOST_MISTAKES:
         return File((), comments, whole), _told(source, lexed.diagnostics)
     parser = Blocks(source, lexed)
-    statements = parser.file()
+    statements, lost = parser.file()
     told = [*lexed.diagnostics, *parser.told]
     if not statements and not any(one.severity is Severity.ERROR for one in told):
         told.append(faults.empty(source.name, len(source.text.strip())))
-    return File(statements, comments, whole), _told(source, told)
+    return File(statements, comments, whole, lost), _told(source, told)
 
 
 def _told(source: Source, diagnostics: list[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Literal, TypeVar, cast
 
-from parlay.dsl import faults
+from parlay.dsl import faults, faults_statements
 from parlay.dsl.cursor import STATEMENTS, Enough, Lost
-from parlay.dsl.parse_values import COMPARES, Values, describe
+from parlay.dsl.parse_fields import GIVES, VALUE_AHEAD, Fields
+from parlay.dsl.parse_values import COMPARES, describe
 from parlay.dsl.source import Span
 from parlay.dsl.syntax import (
     Allow,
@@ -23,40 +23,58 @@ from parlay.dsl.syntax import (
 )
 from parlay.dsl.tokens import KEYWORDS, Token
 
-_Read = TypeVar("_Read")
-_VALUE_AHEAD = frozenset({"number", "string", "[", "on", "off", "auto", "-"})
-_GIVES = frozenset({"=", "==", ":", "<=", "<", ">", ">=", "!="})
+_Read = TypeVar("_Read", Statement, Field | Block)
 
 
-class Blocks(Values):
+class Blocks(Fields):
     """Reads what `file` promises; every other method reads one thing or raises `Lost`."""
 
     forgiven = 0
     """How many closing braces may come too much, their opener having been told as not closed."""
 
-    def file(self) -> tuple[Statement, ...]:
-        """All statements up to the end of the text."""
+    def file(self) -> tuple[tuple[Statement, ...], tuple[Name, ...]]:
+        """All statements up to the end of the text, and what could not be read."""
         statements: list[Statement] = []
+        lost: list[Name] = []
         try:
             while self.here.kind != "end":
-                if statement := self.attempt(self.statement):
-                    statements.append(statement)
+                self.attempt(self.statement, statements, lost)
         except Enough:
             pass
-        return tuple(statements)
+        return tuple(statements), tuple(lost)
 
-    def attempt(self, read: Callable[[], _Read]) -> _Read | None:
-        """One item; after a mistake in it, the cursor is where the next may start."""
+    def attempt(
+        self, read: Callable[[], _Read | None], items: list[_Read], lost: list[Name]
+    ) -> bool:
+        """Reads one item into `items`, or its name into `lost` where a mistake is in it.
+
+        False where its end was not found: then the cursor is where the next item may start.
+        """
         self.begin()
+        first, following, outer = self.item, self.after(), self.spoiled
         depth = len(self.open)
+        self.spoiled = False
+        self.slashes = -1
         try:
-            return read()
+            item = read()
         except Lost:
             pending = len(self.open) - depth
             del self.open[depth:]
             self.recover(pending)
             self.take(",")
-            return None
+            item = None
+        # A `//` of the item before, read as division, was the comment that this item tells of.
+        if items and items[-1].span.end > self.slashes > items[-1].span.start:
+            lost.extend(_names(items.pop()))
+        broken = self.spoiled or self.is_lost(first.start, self.before.end - 1)
+        self.spoiled = outer
+        if item is not None and (isinstance(item, Block) or not broken):
+            items.append(item)
+            return True
+        name = following if first.kind == "let" else first
+        if name.kind == "name":
+            lost.append(Name(name.text, self.of(name)))
+        return item is not None
 
     # ── Statements ────────────────────────────────────────────────────────────
 
@@ -77,7 +95,7 @@ class Blocks(Values):
             case "name":
                 if self.field_ahead():
                     field = self.field()
-                    self.tell(faults.field_outside(field.name.span, field.name.text))
+                    self.tell(faults_statements.field_outside(field.name.span, field.name.text))
                     self.take(",")
                     return None
                 return self.block()
@@ -106,9 +124,9 @@ class Blocks(Values):
         name = self.name("`let`")
         if self.here.kind == ".":
             raise self.fail(faults.path_as_field(name.span, name.text + ".…", None, name.span))
-        if self.here.kind in _GIVES:
+        if self.here.kind in GIVES:
             self.equals(name)
-        elif self.here.kind in _VALUE_AHEAD or self.here.kind in ("name", "("):
+        elif self.here.kind in VALUE_AHEAD or self.here.kind in ("name", "("):
             self.tell(faults.equals_missing(name.span, name.text))
         value = self.value(f"`let {name.text}`")
         return Let(name, value, self.of(word).to(value.span))
@@ -117,7 +135,7 @@ class Blocks(Values):
         """`import "path"`."""
         word = self.advance()
         if self.here.kind != "string":
-            raise self.fail(faults.path_needed(*self.raw()))
+            raise self.fail(faults_statements.path_needed(*self.raw()))
         path = self.string()
         return Import(path, self.of(word).to(path.span))
 
@@ -142,7 +160,9 @@ class Blocks(Values):
         else:
             late = sign.kind == "end" or not self.same_line(self.before, sign)
             place = self.gap() if late else self.of(sign)
-            found = faults.comparison_needed(place, "a value alone" if late else describe(sign))
+            found = faults_statements.comparison_needed(
+                place, "a value alone" if late else describe(sign)
+            )
             if sign.kind != "=":
                 raise self.fail(found)
             self.tell(found)
@@ -150,7 +170,7 @@ class Blocks(Values):
         right = self.expression(f"the right side of `{sign.kind}`")
         more = self.here
         if more.kind in COMPARES or more.text in ("and", "or", "&", "|"):
-            raise self.fail(faults.comparison_twice(self.of(more), more.text))
+            raise self.fail(faults_statements.comparison_twice(self.of(more), more.text))
         operator = cast('Literal["<", "<=", ">", ">=", "==", "!="]', sign.kind)
         return Assert(left, operator, right, self.of(word).to(right.span))
 
@@ -160,10 +180,12 @@ class Blocks(Values):
         # A name on the next line is the next statement's, unless a reason follows it.
         given = self.after().kind == "string" or self.same_line(word, self.here)
         if self.here.kind != "name" or not given:
-            raise self.fail(faults.allow_incomplete(self.gap(), "the code of a rule"))
+            raise self.fail(faults_statements.allow_incomplete(self.gap(), "the code of a rule"))
         code = self.name("`allow`")
         if self.here.kind != "string":
-            raise self.fail(faults.allow_incomplete(self.gap(), "a reason in quotation marks"))
+            raise self.fail(
+                faults_statements.allow_incomplete(self.gap(), "a reason in quotation marks")
+            )
         reason = self.string()
         return Allow(code, reason, self.of(word).to(reason.span))
 
@@ -174,16 +196,16 @@ class Blocks(Values):
         if self.here.kind == "string":
             label = self.string()
         else:
-            self.tell(faults.phase_name_needed(*self.raw()))
+            self.tell(faults_statements.phase_name_needed(*self.raw()))
             if self.here.kind != "{":
                 raise Lost
         if self.here.kind != "{":
             late = not self.same_line(self.before, self.here)
             place = self.gap() if late else self.of(self.here)
-            raise self.fail(faults.phase_body_needed(place, describe(self.here)))
-        body = self.body(phase=True)
+            raise self.fail(faults_statements.phase_body_needed(place, describe(self.here)))
+        body, lost = self.body(phase=True)
         keyword = Name(word.text, self.of(word))
-        return Block(keyword, label, None, body, keyword.span.to(self.of(self.before)))
+        return Block(keyword, label, None, body, keyword.span.to(self.of(self.before)), lost)
 
     # ── Blocks ────────────────────────────────────────────────────────────────
 
@@ -204,48 +226,51 @@ class Blocks(Values):
             if self.here.kind == "string":
                 preset = self.string()
             else:
-                self.tell(faults.preset_needed(*self.raw()))
-                preset = String("", self.gap())
+                place, written = self.raw()
+                self.tell(faults_statements.preset_needed(place, written))
+                preset = String(written, place)
         body: tuple[Field | Block, ...] | None = None
+        lost: tuple[Name, ...] = ()
         if self.here.kind != "{" and preset is None:
             self.bare_head(keyword)
         if self.here.kind == "{":
-            body = self.body(phase=False)
-        return Block(keyword, label, preset, body, keyword.span.to(self.of(self.before)))
+            body, lost = self.body(phase=False)
+        return Block(keyword, label, preset, body, keyword.span.to(self.of(self.before)), lost)
 
     def label_ahead(self) -> bool:
         """The current name is a block's label: a brace or preset follows, or the line goes on."""
         return self.after().kind in ("{", "from") or (
-            self.same_line(self.before, self.here) and self.after().kind not in _GIVES
+            self.same_line(self.before, self.here) and self.after().kind not in GIVES
         )
 
     def bare_head(self, keyword: Name) -> None:
         """Tells of a block's head without `{`; goes on to one on the same line, else raises."""
-        ahead = self.at
-        while self.tokens[ahead].kind not in ("{", "}", "end") and self.same_line(
-            self.tokens[ahead], self.tokens[ahead + 1]
-        ):
-            ahead += 1
-        if self.tokens[ahead].kind != "{" or not self.same_line(self.before, self.here):
-            raise self.fail(faults.body_missing(keyword.span, self.gap(), keyword.text))
-        found = faults.head_too_long(self.of(self.here), describe(self.here), keyword.text)
-        if not self.was_comment():
+        ahead = next(
+            (
+                token
+                # Looking further would find the brace of something else.
+                for token in self.tokens[self.at : self.at + 10]
+                if token.kind in ("{", "}", "end") or not self.same_line(self.before, token)
+            ),
+            self.here,
+        )
+        if ahead.kind != "{" or not self.same_line(self.before, ahead):
+            raise self.fail(faults_statements.body_missing(keyword.span, self.gap(), keyword.text))
+        found = faults_statements.head_too_long(
+            self.of(self.here), describe(self.here), keyword.text
+        )
+        if not self.was_comment(self.here.start):
             self.tell(found)
         while self.here.kind not in ("{", "end"):
             self.advance()
 
-    @cached_property
-    def braces_match(self) -> bool:
-        """As many braces close as open."""
-        kinds = [token.kind for token in self.tokens]
-        return kinds.count("{") <= kinds.count("}")
-
-    def body(self, *, phase: bool) -> tuple[Field | Block, ...]:
-        """`{ … }` with its fields and blocks, or blocks alone in a phase."""
+    def body(self, *, phase: bool) -> tuple[tuple[Field | Block, ...], tuple[Name, ...]]:
+        """`{ … }`: its fields and blocks, in a phase blocks alone; and what could not be read."""
         opener = self.enter()
         if opener is None:
-            return ()
+            return (), ()
         items: list[Field | Block] = []
+        lost: list[Name] = []
 
         def read() -> Field | Block | None:
             return self.inside(opener, phase)
@@ -254,22 +279,23 @@ class Blocks(Values):
             if self.left(opener):
                 self.open.pop()
                 self.unclosed(opener)
-                return tuple(items)
-            item = self.attempt(read)
-            if item is not None:
-                items.append(item)
+                self.missing -= 1
+                self.forgiven += 1
+                return tuple(items), tuple(lost)
+            if self.attempt(read, items, lost):
                 self.between()
         self.begin()
         self.leave()
-        return tuple(items)
+        return tuple(items), tuple(lost)
 
     def left(self, opener: Token) -> bool:
-        """A statement at the indentation of the block's own line: a brace is missing before it."""
+        """A statement or block no deeper than the line of `opener`: a brace is missing before."""
+        token, following = self.here, self.after()
         return (
-            self.here.kind in STATEMENTS
-            and not self.braces_match
-            and self.starts_line(self.here)
-            and self.indent(self.here) <= self.indent(opener)
+            self.missing > 0
+            and (token.kind in STATEMENTS or following.kind in ("{", "from", "name", "string"))
+            and self.starts_line(token)
+            and self.indent(token) <= self.indent(opener)
         )
 
     def between(self) -> None:
@@ -289,77 +315,34 @@ class Blocks(Values):
             field = self.field()
             if not phase:
                 return field
-            self.tell(faults.field_in_phase(field.name.span, field.name.text))
+            self.tell(faults_statements.field_in_phase(field.name.span, field.name.text))
             self.take(",")
             return None
-        if token.kind in KEYWORDS and sign.kind in _GIVES:
+        if token.kind in KEYWORDS and sign.kind in GIVES:
             what = "the name of a field"
             self.tell(faults.keyword_as_name(self.of(token), token.text, what))
             self.given(Name(self.advance().text, self.of(token)))
             self.take(",")
             return None
         if token.kind in STATEMENTS:
-            self.tell(faults.statement_inside(self.of(token), token.text, self.of(opener)))
+            self.tell(
+                faults_statements.statement_inside(self.of(token), token.text, self.of(opener))
+            )
             self.statement()
             return None
         if token.kind == "string" and sign.kind in ("=", ":") and self.after(2).kind != "{":
             name = cast(str, self.advance().value)
             self.tell(faults.quoted_name(self.of(token), name))
-            self.given(Name(name, self.of(token)))
-            self.take(",")
-            return None
+            return self.given(Name(name, self.of(token)))
         self.misplaced(token, "a field or block", top=False)
         return None
 
-    # ── Fields ────────────────────────────────────────────────────────────────
 
-    def field_ahead(self) -> bool:
-        """The current name starts a field, well written or not, rather than a block."""
-        sign, third = self.after(), self.after(2)
-        if sign.kind in _GIVES:
-            return third.kind != "{"
-        if sign.kind in ("(", "."):
-            return True
-        if not self.same_line(self.here, sign):
-            # Alone on its line: in a block rather a field without value.
-            return False
-        if sign.kind in ("name", "string"):
-            return bool(self.open) and third.kind not in ("{", "from", *_GIVES)
-        return sign.kind in _VALUE_AHEAD
-
-    def field(self) -> Field:
-        """`name = value` or `name(…)`."""
-        sign = self.after()
-        if sign.kind == "(":
-            call = self.call()
-            return Field(call.name, call, True, call.span)
-        if sign.kind == ".":
-            self.assigned_path()
-        return self.given(self.name("a field"))
-
-    def given(self, name: Name) -> Field:
-        """The value of the field whose name was taken."""
-        if self.here.kind in _GIVES:
-            self.equals(name)
-        elif not self.was_comment():
-            self.tell(faults.equals_missing(name.span, name.text))
-        else:
-            raise Lost
-        value = self.value(f"the field `{name.text}`")
-        return Field(name, value, False, name.span.to(value.span))
-
-    def assigned_path(self) -> None:
-        """Raises: `parallel.tp = 8`, with its fix where the block can be written in its place."""
-        path = self.path()
-        text = ".".join(name.text for name in path.path)
-        if self.here.kind not in _GIVES:
-            raise self.fail(faults.path_as_field(path.span, text, None, path.span))
-        self.equals(path.path[-1])
-        value = self.value(f"`{text}`")
-        blocks = [name.text for name in path.path[:-1]]
-        written = self.source.text[value.span.start : value.span.end]
-        fix = f"{path.path[-1].text} = {written}"
-        for block in reversed(blocks):
-            fix = f"{block} {{ {fix} }}"
-        whole = path.span.to(value.span)
-        raise self.fail(faults.path_as_field(path.span, text, fix, whole))
+def _names(item: Statement | Field) -> list[Name]:
+    """The name under which an item would be missed."""
+    match item:
+        case Let() | Field():
+            return [item.name]
+        case Block():
+            return [item.keyword]
+    return []

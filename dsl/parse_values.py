@@ -176,8 +176,11 @@ class Values(Cursor):
                     end = self.advance().end
                 whole = self.span(token.start, end)
                 self.tell(slips.space_before_unit(whole, gap, token.text, unit))
+        if token.value is None:
+            self.spoiled = True
         text = self.source.text[token.start : end]
-        return Number(cast(Fraction, token.value), unit, text, self.span(token.start, end))
+        value = cast(Fraction, token.value or Fraction(0))
+        return Number(value, unit, text, self.span(token.start, end))
 
     def loose_unit(self) -> str:
         """The unit that the current name is, where it cannot be the start of the next item."""
@@ -203,6 +206,8 @@ class Values(Cursor):
         token = self.here
         if token.kind == "name":
             self.advance()
+            if not token.text.isascii():
+                self.spoiled = True
             return Name(token.text, self.of(token))
         if token.kind in KEYWORDS:
             told = faults.keyword_as_name(self.of(token), token.text, f"a name in {what}")

@@ -155,6 +155,8 @@ class Block:
 
     `keyword` is the block's first word; `body` is None where no braces stand.
     A `phase` is a block of kind `phase` with a string label whose body holds blocks.
+    `lost` names the fields and blocks in it that could not be read: what misses one of them only
+    follows from a mistake already told.
     """
 
     keyword: Name
@@ -162,6 +164,7 @@ class Block:
     preset: String | None
     body: tuple[Field | Block, ...] | None
     span: Span
+    lost: tuple[Name, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -210,8 +213,9 @@ Statement = Let | Import | Assert | Allow | Block
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A whole file in order, with every comment."""
+    """A whole file in order, with every comment; `lost` as in `Block`, of lets and blocks."""
 
     statements: tuple[Statement, ...]
     comments: tuple[Comment, ...]
     span: Span
+    lost: tuple[Name, ...] = ()

@@ -27,7 +27,8 @@ _LONGEST_FOREIGN = 200
 class Token(NamedTuple):
     """`kind` is `name`, `number`, `string`, `end`, or the keyword or sign itself.
 
-    `value` is a number's bare value or a string with its escapes undone.
+    `value` is a number's bare value, None where it was told to be none, or a string with its
+    escapes undone.
     """
 
     kind: str
@@ -113,9 +114,10 @@ class _Lexer:
 
     def number(self, at: int) -> int:
         value, unit, end, diagnostic = scan_number(self.source, at)
-        self.tokens.append(Token("number", self.text[at:end], at, end, value, unit))
         if diagnostic is not None:
             self.diagnostics.append(diagnostic)
+        good = value if diagnostic is None else None
+        self.tokens.append(Token("number", self.text[at:end], at, end, good, unit))
         return end
 
     def comment(self, at: int, end: int) -> int:
@@ -193,7 +195,8 @@ class _Lexer:
             return at + 1
         value, unit, end, diagnostic = scan_number(self.source, at)
         self.diagnostics.append(diagnostic or slips.bare_fraction(self.span(at, at)))
-        self.tokens.append(Token("number", self.text[at:end], at, end, value, unit))
+        good = value if diagnostic is None else None
+        self.tokens.append(Token("number", self.text[at:end], at, end, good, unit))
         return end
 
     def loose_unit(self, at: int) -> int:

@@ -11,6 +11,7 @@ from parlay.dsl.diagnostics import Diagnostic, Fix
 from parlay.dsl.diagnostics.codes import CODES, NOT_RUN
 from parlay.dsl.parse import parse
 from parlay.dsl.source import Source
+from parlay.dsl.syntax import Block, Field
 
 # «» mark the primary place of each mistake; the second text is what the first fix makes of it.
 CASES: list[tuple[str, str, str | None]] = [
@@ -42,6 +43,8 @@ CASES: list[tuple[str, str, str | None]] = [
         "b { f = 8 «//» eight GPUs, don't ask\n g = 4 }",
         "b { f = 8 # eight GPUs, don't ask\n g = 4 }",
     ),
+    ("P018", "b {\n f = 8 «//» eight, as ever\n g = 4 }", "b {\n f = 8 # eight, as ever\n g = 4 }"),
+    ("P035", "b { f = x // 8, «g» 4 }", "b { f = x // 8, g = 4 }"),
     ("P018", "«//» the job\nb { }", "# the job\nb { }"),
     ("P018", "b { «//» f = 8, g : 3 %\n g = 4 }", "b { # f = 8, g : 3 %\n g = 4 }"),
     ("P018", "b { f = [1, «//» one\n 2] }", None),
@@ -298,3 +301,61 @@ def test_no_message_speaks_to_the_reader() -> None:
 
 def test_parse_is_the_front_door() -> None:
     assert front.parse is parse
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "lost"),
+    [
+        ("b { f = = 3, g = 4 }", ["g"], ["f"]),
+        ("b { f = 8Kx, g = 4 }", ["g"], ["f"]),
+        ("b { f = 1e99 + 2, g = 4 }", ["g"], ["f"]),
+        ("b { f = @ 8, g = 4 }", ["g"], ["f"]),
+        ("b { größe = 8, g = 4 }", ["g"], ["größe"]),
+        ("b { f = 8 // eight GPUs\n g = 4 }", ["g"], ["f", "GPUs"]),
+        ("b { f: 8 g 4 }", ["f", "g"], []),
+        ("b { f = 8 Ki, c { g = 4Kx } }", ["f", "c"], []),
+        ("b { f\n g = 4 }", ["g"], ["f"]),
+        ("b { f(x = ) g = 4 }", ["g"], ["f"]),
+    ],
+)
+def test_a_field_that_would_be_a_guess_is_lost_by_name(
+    text: str, fields: list[str], lost: list[str]
+) -> None:
+    file, diagnostics = parse(Source("run.par", text))
+    assert len(diagnostics) >= 1
+    (block,) = file.statements
+    assert isinstance(block, Block) and block.body is not None
+    names = [item.name.text if isinstance(item, Field) else item.kind for item in block.body]
+    assert names == fields
+    assert [name.text for name in block.lost] == lost
+
+
+def test_lets_and_blocks_are_lost_by_name() -> None:
+    text = "let x = 8Kx\nlet y = 3\nmodel\nlet z 4\nlet w = 1 // one two"
+    file, _ = parse(Source("run.par", text))
+    assert [name.text for name in file.lost] == ["x", "model", "w", "two"]
+    assert len(file.statements) == 2
+
+
+def test_a_brace_missing_in_the_middle_costs_no_block() -> None:
+    text = """\
+cluster {
+  node {
+    gpus = 8
+  fabric { kind = infiniband }
+}
+model from "x"
+parallel {
+  tp = 8
+train { seq = 8Ki }
+"""
+    file, diagnostics = parse(Source("run.par", text))
+    assert [(one.code, one.span and one.span.start) for one in diagnostics] == [
+        ("P030", text.index("{\n    gpus")),
+        ("P030", text.index("{\n  tp")),
+    ]
+    kinds = [one.kind for one in file.statements if isinstance(one, Block)]
+    assert kinds == ["cluster", "model", "parallel", "train"]
+    for one in diagnostics:
+        text = applied(text, one.fixes[0]) if one is diagnostics[-1] else text
+    assert len(told(text)) == 1
