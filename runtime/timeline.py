@@ -166,9 +166,8 @@ class Timeline:
     @cached_property
     def slots(self) -> tuple[tuple[int, ...], ...]:
         """The slot of each action, all actions taking one unit of time."""
-        return tuple(
-            tuple(round(end) - 1 for end in ends) for ends in self.play(lambda action: 1.0)
-        )
+        played = self.play(lambda action: 1.0)
+        return tuple(tuple(round(end) - 1 for end in ends) for ends in played)
 
     # ── Messages ──────────────────────────────────────────────────────────────
 

@@ -81,7 +81,7 @@ def ledger(phase: Phase, layout: Layout) -> Ledger:
         layout=layout,
         memory=memory,
         state=_state(spec, layout, memory.budget_bytes),
-        communication=comm_lines(spec, layout),
+        communication=comm_lines(spec, layout, [each.held for each in memory.classes]),
         pipeline=shape,
         time=time,
         run=_run(spec, time),

@@ -24,8 +24,12 @@ from parlay.compiler.spec.blocks import Spec
 WIDE = {2: "bfloat16", 4: "float32", 8: "float64"}
 
 
-def comm_lines(spec: Spec, layout: Layout) -> tuple[CommLine, ...]:
+def comm_lines(
+    spec: Spec, layout: Layout, held: Sequence[Parameters] | None = None
+) -> tuple[CommLine, ...]:
     """Every message of one step, for all axes and options; groups of one rank send nothing.
+
+    `held` are the parameters on a rank of each stage, where they are known already.
 
     A model given by `params` has its data-parallel traffic alone. Messages that several pipeline
     stages send alike are one line.
@@ -46,7 +50,7 @@ def comm_lines(spec: Spec, layout: Layout) -> tuple[CommLine, ...]:
                 for c in chunks
             )
             if key not in known:
-                known[key] = _added(_of_stage(job, chunks))
+                known[key] = _added(_of_stage(job, chunks, held[stage] if held else None))
             for raw in known[key]:
                 found[raw].append(stage)
     reaches: dict[str, Reach] = {}
@@ -67,16 +71,33 @@ def _added(raws: Iterator[Raw]) -> list[Raw]:
     return [raw._replace(calls=number) for raw, number in calls.items()]
 
 
-def _of_stage(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
-    parallel, model = job.parallel, job.model
-    held = Parameters()
+def _of_stage(job: Job, chunks: Sequence[Stage], held: Parameters | None) -> Iterator[Raw]:
+    parallel = job.parallel
     for chunk in chunks:
         yield from tensor_parallel(job, chunk)
         yield from ends(job, chunk)
         yield from context_parallel(job, chunk)
         yield from expert_parallel(job, chunk)
+    yield from pipeline(job, chunks)
+    units = sum(chunk.layers + chunk.embedding + chunk.head for chunk in chunks)
+    yield from data_parallel(
+        job.layout,
+        _held(job, chunks) if held is None else held,
+        zero=parallel.zero,
+        microbatches=job.microbatches,
+        units=units,
+        gradients=job.dtypes.gradients,
+        weights=job.dtypes.compute,
+    )
+    yield from once_a_step(job, chunks)
+
+
+def _held(job: Job, chunks: Sequence[Stage]) -> Parameters:
+    parallel = job.parallel
+    held = Parameters()
+    for chunk in chunks:
         held += stage_parameters(
-            model,
+            job.model,
             range(chunk.first, chunk.last + 1),
             embedding=chunk.embedding,
             head=chunk.head,
@@ -85,18 +106,7 @@ def _of_stage(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
             ep=parallel.ep,
             vocab_rows=job.vocab,
         )
-    yield from pipeline(job, chunks)
-    units = sum(chunk.layers + chunk.embedding + chunk.head for chunk in chunks)
-    yield from data_parallel(
-        job.layout,
-        held,
-        zero=parallel.zero,
-        microbatches=job.microbatches,
-        units=units,
-        gradients=job.dtypes.gradients,
-        weights=job.dtypes.compute,
-    )
-    yield from once_a_step(job, chunks)
+    return held
 
 
 def _of_states(spec: Spec, layout: Layout) -> Iterator[Raw]:

@@ -83,7 +83,7 @@ def _states_alone(spec: Spec, layout: Layout) -> tuple[tuple[RankClass, ...], st
         RankClass(
             stage,
             ranks,
-            bool(held[stage].expert),
+            held[stage],
             (),
             (Moment.of("training state", each.lines * copies, reserve),),
         )
@@ -195,9 +195,7 @@ class _Book:
         )
         update = tuple(states.update_lines(spec, held, self.shards, sizes.stack))
         moments.append(Moment.of("optimizer step", always, update))
-        return RankClass(
-            stage, self.layout.world // spec.parallel.pp, bool(held.expert), flight, tuple(moments)
-        )
+        return RankClass(stage, self.layout.world // spec.parallel.pp, held, flight, tuple(moments))
 
     # ── Parts ─────────────────────────────────────────────────────────────────
 

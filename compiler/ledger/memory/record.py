@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from parlay.compiler.ledger.parameters import Parameters
+
 CATEGORIES: Final = (
     "weights",
     "gradients",
@@ -56,15 +58,20 @@ class Moment:
 class RankClass:
     """The ranks of one pipeline stage: all of them hold the same.
 
-    `experts` says whether they hold routed experts, `in_flight` how many microbatches of each chunk
-    are held at the forward peak.
+    `held` are the parameters on each, `experts` says whether routed ones are among them,
+    `in_flight` how many microbatches of each chunk are held at the forward peak.
     """
 
     stage: int
     ranks: int
-    experts: bool
+    held: Parameters
     in_flight: tuple[int, ...]
     moments: tuple[Moment, ...]
+
+    @property
+    def experts(self) -> bool:
+        """Whether the ranks hold routed experts."""
+        return self.held.expert > 0
 
     @property
     def peak(self) -> Moment:

@@ -1,0 +1,50 @@
+"""How long one ledger takes, from 8 to 131,072 GPUs: `python bench/ledger.py`."""
+
+from __future__ import annotations
+
+import time
+
+from parlay.compiler.layout import lay_out
+from parlay.compiler.ledger.comm import comm_lines
+from parlay.compiler.ledger.document import ledger
+from parlay.compiler.ledger.memory import account
+from parlay.compiler.spec.resolve import resolve
+from parlay.dsl.parse import parse
+from parlay.dsl.source import Source
+
+JOBS = {
+    "llama3-8b": "zero = 1",
+    "llama3-70b": "tp = 8  zero = 1",
+    "deepseek-v3": "tp = 8  ep = 8  zero = 1",
+}
+
+
+def main() -> None:
+    """Prints milliseconds of processor time, the best of several and the first."""
+    print(f"{'model':12} {'GPUs':>7} {'first':>7} {'best':>7} {'memory':>7} {'messages':>8}")
+    for model, degrees in JOBS.items():
+        for nodes in (1, 16, 256, 4096, 16384):
+            text = f"""
+model from "{model}"
+cluster {{ nodes = {nodes}  node from "dgx-h100" }}
+parallel {{ {degrees} }}
+train {{ seq = 4096  micro_batch = 1  global_batch = {nodes * 64}  steps = 1 }}
+"""
+            phase = resolve(parse(Source("job.par", text))[0], lambda _: (None, ()))[0][0]
+            layout = lay_out(phase.spec)
+            runs = [_ms(lambda p=phase, at=layout: ledger(p, at)) for _ in range(9)]
+            memory = min(_ms(lambda p=phase, at=layout: account(p.spec, at)) for _ in range(9))
+            sent = min(_ms(lambda p=phase, at=layout: comm_lines(p.spec, at)) for _ in range(9))
+            figures = "".join(f" {each:7.2f}" for each in (runs[0], min(runs), memory, sent))
+            print(f"{model:12} {nodes * 8:7}{figures}")
+
+
+def _ms(work: object) -> float:
+    assert callable(work)
+    start = time.process_time()
+    work()
+    return 1e3 * (time.process_time() - start)
+
+
+if __name__ == "__main__":
+    main()
