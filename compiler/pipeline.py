@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parlay.compiler.project import Imports, project_root
+from parlay.compiler.project import FilePresets, Imports, project_root
 from parlay.compiler.spec.resolve import Phase, resolve
 from parlay.dsl.diagnostics import Diagnostic, Severity
 from parlay.dsl.parse import parse
@@ -53,7 +53,7 @@ def load(path: Path) -> Job:
         return Job(path, {}, (), told)
     tree, wrong = parse(source)
     imports = Imports(path, project_root(path))
-    phases, unresolved = resolve(tree, imports)
+    phases, unresolved = resolve(tree, imports, FilePresets(imports))
     diagnostics = (*told, *wrong, *unresolved)
     return Job(path, {shown: source, **imports.sources}, phases, diagnostics)
 

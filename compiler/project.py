@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parlay.compiler import catalog
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic, error
 from parlay.dsl.parse import parse
@@ -34,15 +35,25 @@ class Imports:
         self._files = {str(path): path.resolve()}
         self._chains: dict[str, tuple[str, ...]] = {str(path): (str(path),)}
 
+    def beside(self, importer: str, written: str) -> Path | None:
+        """A path written in the file called `importer`; None where it leaves the project."""
+        if "\0" in written or Path(written).is_absolute():
+            return None
+        try:
+            target = (self._files[importer].parent / written).resolve()
+        except (OSError, RuntimeError):
+            return None
+        return target if target.is_relative_to(self._root) else None
+
     def __call__(
         self, statement: syntax.Import
     ) -> tuple[syntax.File | None, tuple[Diagnostic, ...]]:
         importer = statement.span.file
         span = statement.path.span
         written = Path(statement.path.value)
-        target = (self._files[importer].parent / written).resolve()
+        target = self.beside(importer, statement.path.value)
         chain = self._chains[importer]
-        if written.is_absolute() or not target.is_relative_to(self._root):
+        if target is None:
             return None, (
                 error(
                     "P101",
@@ -76,6 +87,26 @@ class Imports:
             arrows = "import chain: " + " -> ".join(self._chains[shown])
             wrong = tuple(_with_note(diagnostic, arrows) for diagnostic in wrong)
         return tree, wrong
+
+
+class FilePresets:
+    """Presets of the catalog, and models from `"config.json"` inside the project's folder."""
+
+    def __init__(self, imports: Imports) -> None:
+        self._imports = imports
+
+    def __call__(self, kind: str, name: syntax.String) -> catalog.Preset | str | None:
+        if kind != "model" or not name.value.endswith(".json"):
+            return catalog.load(kind, name.value)
+        path = self._imports.beside(name.span.file, name.value)
+        if path is None:
+            return "the file lies outside the project's folder"
+        from parlay.compiler.importers import hf
+
+        try:
+            return hf.read(path)
+        except hf.Unreadable as why:
+            return str(why)
 
 
 def _with_note(diagnostic: Diagnostic, words: str) -> Diagnostic:

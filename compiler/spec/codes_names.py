@@ -171,4 +171,16 @@ Instead:
     let a101 = a0 + 101
 """,
     ),
+    "T015": (
+        "a file that gives no model",
+        """
+What: `model from "….json"` names a file that is missing, outside the project, or no Hugging Face
+`config.json` of a known family.
+Why: a shape is read whole or not at all; a field guessed wrong would train another model.
+Example:
+    model from "config.json"
+Instead:
+    model from "llama3-8b"
+""",
+    ),
 }

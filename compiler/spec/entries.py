@@ -6,7 +6,7 @@ opened, and files that import each other, and phases over their file, are laid o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -71,11 +71,21 @@ class Table:
         )
 
 
+Presets = Callable[[str, syntax.String], "catalog.Preset | str | None"]
+"""Kind and name to a preset; None where there is none, a sentence where it cannot be read."""
+
+
+def from_catalog(kind: str, name: syntax.String) -> catalog.Preset | None:
+    """The presets that come with Parlay."""
+    return catalog.load(kind, name.value)
+
+
 class Collector:
     """Walks statements into a `Table`, gathering what is wrong on the way."""
 
-    def __init__(self) -> None:
+    def __init__(self, presets: Presets = from_catalog) -> None:
         self.table = Table()
+        self._presets = presets
         self.diagnostics: list[Diagnostic] = []
         self._names: dict[str, Span] = {}  # field -> the place it was first given
 
@@ -207,7 +217,11 @@ class Collector:
         if catalog_kind is None:
             self.diagnostics.append(problems.no_preset_taken(path, name.span))
             return
-        preset = catalog.load(catalog_kind, name.value)
+        preset = self._presets(catalog_kind, name)
+        if isinstance(preset, str):
+            self.table.lost.add(path)
+            self.diagnostics.append(problems.unreadable_preset(name, preset))
+            return
         if preset is None:
             self.table.lost.add(path)
             self.diagnostics.append(

@@ -94,11 +94,20 @@ class Evaluator:
             self.broken.add(path)
         elif schema.normal is not None:
             value = schema.normal(value)
-        origin = entry.origin
+        origin, said = entry.origin, shown(value, schema.types)
         self.origins[path] = Origin(
-            origin.kind, origin.span, origin.words, shown(value, schema.types)
+            origin.kind, origin.span, origin.words, said, *self._literal(expr)
         )
         return value
+
+    def _literal(self, expr: syntax.Expr) -> tuple[str, Span | None]:
+        """The number that `expr` is or names, as it is written, and where; `""` and None else."""
+        for _ in range(DEEPEST):
+            expr = _bare(expr)
+            if not isinstance(expr, syntax.Ref) or not self._is_let(expr):
+                break
+            expr = self.table.lets[expr.path[0].text].value
+        return (expr.text, expr.span) if isinstance(expr, syntax.Number) else ("", None)
 
     def _default(self, path: str, schema: FieldSchema) -> Any:
         default, place = schema.default, self._place(path)
@@ -281,8 +290,9 @@ class Evaluator:
                 places[option.name] = argument.name.span
                 below = f"{path}.{option.name}"
                 value = self.convert(below, argument.value, option.types)
+                said = shown(value, option.types)
                 self.origins[below] = Origin(
-                    Kind.FILE, argument.value.span, "", shown(value, option.types)
+                    Kind.FILE, argument.value.span, "", said, *self._literal(argument.value)
                 )
                 self._keep_exact(below, value, option.types)
                 options[option.name] = value

@@ -25,12 +25,16 @@ class Origin:
     `span` is the value's place; for a preset's value the `from` string, for defaults and
     derivations the keyword of the nearest block that is there (else the file's start). `words`
     name the preset, or say how the value was derived; `shown` is the value as people read it.
+    `text` is the number as it is written, at `literal`: in the field itself or in a `let` that it
+    names; both are empty for anything that is computed.
     """
 
     kind: Kind
     span: Span
     words: str = ""
     shown: str = ""
+    text: str = ""
+    literal: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Origins:
         return self.start
 
     def label(self, path: str, words: str) -> tuple[Span, str]:
-        """The place of a value with `words` under it, and where it came from if not written there."""
+        """The place of a value with `words` under it, and its origin if it is not written there."""
         origin = self.fields.get(path)
         if origin is None:
             return self.span(path), words

@@ -89,6 +89,13 @@ def unknown_preset(kind: str, name: syntax.String, known: Sequence[str]) -> Diag
     )
 
 
+def unreadable_preset(name: syntax.String, why: str) -> Diagnostic:
+    """T015: a preset's file that gives no model."""
+    return error(
+        "T015", f'"{name.value}" gives no model', name.span, "read from this file", notes=[why]
+    )
+
+
 def no_preset_taken(path: str, span: Span) -> Diagnostic:
     """T004."""
     return error("T004", f"`{path}` takes no preset", span, "no presets of this kind exist")

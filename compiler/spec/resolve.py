@@ -9,7 +9,7 @@ from typing import Any
 
 from parlay.compiler.spec import arithmetic, problems
 from parlay.compiler.spec.blocks import Spec, Target
-from parlay.compiler.spec.entries import Collector, Table
+from parlay.compiler.spec.entries import Collector, Presets, Table, from_catalog
 from parlay.compiler.spec.evaluate import Evaluator
 from parlay.compiler.spec.origins import Kind, Origins
 from parlay.compiler.spec.schema import REQUIRED, FieldSchema, Nested, Open, fields_of
@@ -40,18 +40,19 @@ Imports = Callable[[syntax.Import], "tuple[syntax.File | None, tuple[Diagnostic,
 
 
 def resolve(
-    file: syntax.File, imports: Imports
+    file: syntax.File, imports: Imports, presets: Presets = from_catalog
 ) -> tuple[tuple[Phase, ...], tuple[Diagnostic, ...]]:
     """The phases of a file in order, and everything wrong with names, types and units.
 
-    `imports` reads and parses an imported file; it tells cycles and escapes itself.
+    `imports` reads and parses an imported file; it tells cycles and escapes itself. `presets`
+    finds what stands behind `from "…"`.
     """
     diagnostics: list[Diagnostic] = []
-    table = _collected(file, imports, diagnostics)
+    table = _collected(file, imports, presets, diagnostics)
     phases = [_phase("main", table, file.span, diagnostics)]
     for block in table.phases:
         assert isinstance(block.label, syntax.String)
-        collector = Collector()
+        collector = Collector(presets)
         collector.statements(item for item in block.body or () if isinstance(item, syntax.Block))
         for item in block.body or ():
             if isinstance(item, syntax.Field):
@@ -62,15 +63,17 @@ def resolve(
     return tuple(phases), tuple(dict.fromkeys(diagnostics))
 
 
-def _collected(file: syntax.File, imports: Imports, diagnostics: list[Diagnostic]) -> Table:
+def _collected(
+    file: syntax.File, imports: Imports, presets: Presets, diagnostics: list[Diagnostic]
+) -> Table:
     below = Table()
     for statement in file.statements:
         if isinstance(statement, syntax.Import):
             imported, told = imports(statement)
             diagnostics.extend(told)
             if imported is not None:
-                below = _collected(imported, imports, diagnostics).over(below)
-    collector = Collector()
+                below = _collected(imported, imports, presets, diagnostics).over(below)
+    collector = Collector(presets)
     collector.statements(file.statements)
     diagnostics.extend(collector.diagnostics)
     return collector.table.over(below)

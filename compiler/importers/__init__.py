@@ -1,0 +1,1 @@
+"""Other formats, read: Hugging Face `config.json` to a model's values."""
