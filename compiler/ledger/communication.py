@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.ledger import shared
 from parlay.compiler.ledger.held import held_by, table_of
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
@@ -171,6 +172,14 @@ def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
         counter.add("dp", "all_reduce", dtypes.wide, elements=1)  # the loss
     if parallel.tp > 1 and parallel.sequence_parallel:
         counter.add("tp", "all_reduce", dtypes.gradients, elements=whole)
+    for group, elements in shared.sums(spec, held):
+        counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
+    if parallel.dp > 1 and parallel.zero > 0:
+        padded = -(-numel // parallel.dp) * parallel.dp
+        counter.add("dp", "reduce_scatter", dtypes.gradients, elements=padded)
+        counter.add("dp", "all_gather", dtypes.compute, elements=padded)
+        counter.add("world", "all_reduce", dtypes.wide, elements=1)
+        return
     if parallel.dp > 1:
         for elements in _buckets(numel):
             counter.add("dp", "all_reduce", dtypes.gradients, elements=elements)

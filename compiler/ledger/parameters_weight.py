@@ -53,6 +53,12 @@ class Weight:
             one = one // units * _ceil(units, etp if self.expert else tp)
         return one * (_ceil(self.count, ep) if self.expert else self.count)
 
+    def copies(self, *, tp: int = 1) -> int:
+        """Neighbouring ranks of tp that hold the same piece: tp / units where tp exceeds them."""
+        if self.cut is None or self.expert or not self.units:
+            return 1
+        return max(1, tp // self.units)
+
 
 def _ceil(whole: int, parts: int) -> int:
     return -(-whole // parts)

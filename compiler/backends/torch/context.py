@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import model_code, train_code
+from parlay.compiler.backends.torch import copied, model_code, train_code
 from parlay.compiler.backends.torch.structure import Structure
 
 WIDTH: Final = 80
@@ -41,12 +41,13 @@ def context(structure: Structure) -> dict[str, Any]:
 
 def _mesh(structure: Structure) -> dict[str, Any]:
     axes, parallel = structure.axes, structure.parallel
-    planes = (("tp", "pp"),) if structure.tp and structure.pp else ()
+    planes = (("tp", "pp"),) if structure.tp and structure.pp and not structure.zero else ()
     first = axes[0] if axes else ""
     return {
         "degrees": Code(", ".join(f"{axis} {getattr(parallel, axis)}" for axis in axes)),
         "neighbours": Code(f"neighbouring ranks share a {first} group"),
         "order": _tuple(axes),
+        "parts": [Code(line) for line in copied.parts(structure)],
         "planes": Code(f"({', '.join(map(_tuple, planes))},)") if planes else None,
         "planes_argument": Code(", planes=PLANES" if planes else ""),
     }

@@ -1,28 +1,19 @@
-"""The pieces of model.py: how each layer is called under this structure."""
+"""The pieces of model.py: what is cut and what is held alike, under this structure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.torch import copied, model_layer, model_stage
 from parlay.compiler.backends.torch.structure import Structure
-
-CUT = (
-    ("embedding.weight", 0),
-    ("q.weight", 0),
-    ("k.weight", 0),
-    ("v.weight", 0),
-    ("o.weight", 1),
-    ("gate.weight", 0),
-    ("up.weight", 0),
-    ("down.weight", 1),
-    ("head.weight", 0),
-)
+from parlay.compiler.spec.blocks import GATED
 
 
 def context(structure: Structure) -> dict[str, Any]:
     """What model.py.j2 prints."""
-    tp, pp, sp, model = structure.tp, structure.pp, structure.sp, structure.model
+    tp, pp, sp = structure.tp, structure.pp, structure.sp
     imports = []
     if tp:
         imports += ["from parlay.runtime import tensor", "from parlay.runtime.mesh import Mesh"]
@@ -35,67 +26,37 @@ def context(structure: Structure) -> dict[str, Any]:
         "sequence_words": Code(
             "; between them a rank holds its piece of the sequence" if sp else ""
         ),
+        # Angles, caps and a bias without a weight are made by `torch` itself.
+        "uses_torch": structure.model.position == "rope"
+        or structure.capped
+        or structure.bias_alone,
         "model_imports": [Code(line) for line in imports],
-        "cut": [(Code(f'"{name}"'), dim) for name, dim in CUT],
+        "cut": [(Code(f'"{name}"'), dim) for name, dim in cut(structure)],
+        "named": [
+            (*(Code(f"# {line}") for line in one.says), Code(f"{one.name} = {one.names}"))
+            for one in copied.shares(structure)
+        ],
         "shape": Code("[b, s/tp, h]" if sp else "[b, s, h]"),
-        "column": Code("gather_column" if sp else "column"),
-        "row": Code("row_scatter" if sp else "row"),
-        "grouped": Code(", enable_gqa=True" if model.kv_heads != model.heads else ""),
-        "stage_init": [Code(line) for line in _stage_init(tp, pp)],
-        "stage_forward": [Code(line) for line in _stage_forward(tp, pp, sp)],
+        **model_layer.context(structure),
+        **model_stage.context(structure),
     }
 
 
-def _stage_init(tp: bool, pp: bool) -> list[str]:
-    rows = "m.padded_vocab // self.tp.size" if tp else "m.padded_vocab"
-    layer = "Layer(plan, mesh)" if tp else "Layer(plan)"
-    embedding = f"self.embedding = nn.Embedding({rows}, m.hidden)"
-    head = [
-        "self.norm = nn.RMSNorm(m.hidden, eps=m.norm_eps)",
-        f"self.head = nn.Linear(m.hidden, {rows}, bias=False)",
-    ]
-    if not pp:
-        layers = f"self.layers = nn.ModuleDict({{str(i): {layer} for i in range(m.layers)}})"
-        return ["m = plan.model", embedding, layers, *head]
-    return [
-        "m, (first, last) = plan.model, stage.layers",
-        "if stage.embedding:",
-        f"    {embedding}",
-        f"self.layers = nn.ModuleDict({{str(i): {layer} for i in range(first, last + 1)}})",
-        "if stage.head:",
-        *(f"    {line}" for line in head),
-    ]
-
-
-def _stage_forward(tp: bool, pp: bool, sp: bool) -> list[str]:
-    if tp:
-        embed = "embedding_scatter" if sp else "embedding"
-        column = "gather_column" if sp else "column"
-        embedded = f"x = tensor.{embed}(x, self.embedding.weight, axis=self.tp)"
-        loss = [
-            f"logits = tensor.{column}(self.norm(x), self.head.weight, axis=self.tp)",
-            "return tensor.cross_entropy("
-            "logits, labels, vocab=self.plan.model.vocab, axis=self.tp)",
-        ]
-    else:
-        embedded = "x = self.embedding(x)"
-        loss = [
-            "logits = self.head(self.norm(x))[..., : self.plan.model.vocab].flatten(0, 1)",
-            "logits = logits.to(wide(x.dtype))",
-            'return F.cross_entropy(logits, labels.flatten(), reduction="sum")',
-        ]
-    layers = [
-        "cos, sin = rotary(self.plan, like=x)",
-        "for layer in self.layers.values():",
-        "    x = layer(x, cos, sin)",
-    ]
-    if not pp:
-        return [embedded, *layers, *loss]
-    return [
-        "if self.stage.embedding:",
-        f"    {embedded}",
-        *layers,
-        "if not self.stage.head:",
-        "    return x",
-        *loss,
-    ]
+def cut(structure: Structure) -> Iterator[tuple[str, int]]:
+    """The ends of the names of all weights that tp cuts, and the dim that it cuts."""
+    model = structure.model
+    columns = {
+        "qkv": ("q", "k", "v"),
+        "mlp": ("gate", "up") if model.activation in GATED else ("up",),
+    }
+    yield "embedding.weight", 0
+    for kind, row in (("qkv", "o"), ("mlp", "down")):
+        for name in columns[kind]:
+            yield f"{name}.weight", 0
+            if kind in model.bias:
+                yield f"{name}.bias", 0
+        yield f"{row}.weight", 1
+    if not model.tied_embeddings:
+        yield "head.weight", 0
+    if "head" in model.bias:
+        yield "head.bias", 0

@@ -11,6 +11,7 @@ from typing import Any
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, flops, held
+from parlay.compiler.spec.blocks import Model
 from parlay.compiler.spec.resolve import Phase
 
 
@@ -41,7 +42,10 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "vocab": model.vocab,
             "padded_vocab": held.padded_vocab(spec),
             "norm_eps": model.norm_eps,
+            "context": model.context,
+            "rotary_dim": rotary_dim(model),
             "rope_theta": model.rope["theta"] if model.rope else None,
+            "logits_cap": model.softcap["logits"] if model.softcap else 0.0,
         },
         "stages": [
             {
@@ -85,6 +89,13 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
     }
     plan["spec"] = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     return plan
+
+
+def rotary_dim(model: Model) -> int | None:
+    """How many features of a head turn: the first ones; None where positions are not rotary."""
+    if model.position != "rope" or model.rope is None:
+        return None
+    return int(model.head_dim * model.rope["partial"])
 
 
 def mesh_axes(phase: Phase) -> tuple[str, ...]:

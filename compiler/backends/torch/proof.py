@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
 from parlay.compiler.backends.torch.plan import mesh_axes, plan_of
@@ -15,6 +15,9 @@ from parlay.compiler.ledger import parameters
 from parlay.compiler.ledger.held import held_by, padded_vocab, table_of
 from parlay.compiler.spec.blocks import Model, Spec
 from parlay.compiler.spec.resolve import Phase
+
+VOCABULARY: Final = ("embedding.weight", "head.weight", "head.bias")
+"""Weights with a row for each token, and rows of padding."""
 
 
 def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
@@ -37,7 +40,7 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
     table, padding = table_of(spec), padded_vocab(spec) - spec.model.vocab
     for chunk in layout.stages:
         for weight in held_by(spec, table, chunk):
-            padded = padding if weight.name in ("embedding.weight", "head.weight") else 0
+            padded = padding if weight.name in VOCABULARY else 0
             shape = [weight.shape[0] - padded, *weight.shape[1:]]
             yield {
                 "name": weight.name,
@@ -45,6 +48,7 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
                 "tp_dim": weight.cut,
                 "stage": chunk.stage,
                 "padded_rows": padded,
+                "tp_copies": weight.copies(tp=spec.parallel.tp),
             }
 
 
@@ -64,11 +68,24 @@ def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _structure(model: Model) -> dict[str, Any]:
+    """What the plain model is built by; sizes stand in the plan."""
+    rope, window, softcap = model.rope, model.window, model.softcap
     return {
         "norm": model.norm,
         "norm_bias": model.norm_bias,
         "activation": model.activation,
+        "norm_placement": model.norm_placement,
+        "embedding_norm": model.embedding_norm,
+        "final_norm": model.final_norm,
+        "parallel_blocks": model.parallel_blocks,
+        "shared_norm": model.shared_norm,
+        "qk_norm": model.qk_norm,
         "position": model.position,
+        "rope_partial": rope["partial"] if rope else 1.0,
+        "softcap_attention": softcap["attention"] if softcap else 0.0,
+        "softcap_logits": softcap["logits"] if softcap else 0.0,
+        "window_size": window["size"] if window else 0,
+        "window_every": window["every"] if window else 1,
         "bias": list(model.bias),
         "tied_embeddings": model.tied_embeddings,
         "context": model.context,

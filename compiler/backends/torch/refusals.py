@@ -8,33 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from parlay.compiler.backends.torch.refusals_model import CODE, model_refusals
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
-CODE: Final = "B301"
-
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
-    "model.activation": ("swiglu",),
-    "model.norm": ("rmsnorm",),
-    "model.norm_placement": ("before",),
-    "model.norm_bias": (False,),
-    "model.embedding_norm": (False,),
-    "model.final_norm": (True,),
-    "model.position": ("rope",),
-    "model.rope.partial": (1.0,),
-    "model.rope.scaling": (1.0,),
-    "model.tied_embeddings": (False,),
-    "model.bias": ((),),
+    "model.position": ("rope", "learned", "none"),
     "model.dropout": (0.0,),
-    "model.qk_norm": ("none",),
-    "model.parallel_blocks": (False,),
+    "model.qk_norm": ("none", "per_head"),
+    "model.sinks": (False,),
+    "model.softcap.attention": (0.0,),
     "model.mtp_layers": (0,),
     "parallel.cp": (1,),
     "parallel.ep": (1,),
-    "parallel.zero": (0,),
-    "parallel.schedule": ("one_f_one_b",),
+    "parallel.zero": (0, 1),
+    "parallel.schedule": ("gpipe", "one_f_one_b", "interleaved"),
     "parallel.offload": ("none",),
     "train.precision": ("fp32", "bf16"),
     "train.gradients": ("fp32",),
@@ -55,7 +45,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
 
-ABSENT: Final = ("model.mla", "model.experts", "model.window", "model.softcap", "train.lora")
+ABSENT: Final = ("model.mla", "model.experts", "train.lora")
 
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
@@ -70,6 +60,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     for path in ABSENT:
         if value_at(spec, path) is not None:
             yield _absent(phase, path)
+    yield from model_refusals(phase, spec.model, spec.train)
     yield from _master(phase)
     if spec.train.steps is None and spec.train.tokens is None:
         yield error(

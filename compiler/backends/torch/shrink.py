@@ -65,6 +65,7 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
         dp=degrees["dp"],
         pp=degrees["pp"],
         shard=degrees["dp"] * degrees["cp"],
+        vocab_multiple=min(parallel.vocab_multiple, 4),
     )
     steps = steps_of(parallel.schedule, degrees["pp"])
     ordered = sorted(stages, key=lambda stage: (stage.chunk, stage.stage))
@@ -80,8 +81,8 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
 def _model(model: Model, full: Parallel, small: Parallel) -> Model:
     """Heads, key/value heads and widths that divide as those of the full model do."""
     tp = small.tp
-    if full.tp > model.kv_heads:  # replicated: as few key/value heads as one over the ranks
-        kv_heads = max(1, tp // 2)
+    if full.tp > model.kv_heads:  # replicated: fewer key/value heads than ranks
+        kv_heads = max(1, tp // 2) if model.kv_heads > 1 else 1
     elif model.kv_heads == 1:
         kv_heads = 1
     else:
@@ -91,7 +92,10 @@ def _model(model: Model, full: Parallel, small: Parallel) -> Model:
     stages = small.stages
     assert isinstance(stages, tuple)
     padded = model.vocab % (full.vocab_multiple * full.tp) != 0
-    vocab = 12 * tp * min(full.vocab_multiple, 4)
+    vocab = 12 * tp * small.vocab_multiple
+    rope = model.rope
+    if rope is not None and rope["partial"] < 1:
+        rope = replace(rope, options={**rope.options, "partial": 0.5})
     return replace(
         model,
         layers=sum(stages),
@@ -102,6 +106,7 @@ def _model(model: Model, full: Parallel, small: Parallel) -> Model:
         ffn=20 * tp,
         vocab=vocab - 1 if padded else vocab,
         context=None if model.context is None else 64,
+        rope=rope,
     )
 
 

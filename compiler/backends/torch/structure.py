@@ -9,6 +9,7 @@ from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.plan import mesh_axes
 from parlay.compiler.layout import Layout
+from parlay.compiler.layout.stages import chunks_of
 from parlay.compiler.spec.blocks import Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
@@ -73,6 +74,41 @@ class Structure:
     def dp(self) -> bool:
         """Whether there are replicas."""
         return "dp" in self.axes
+
+    @property
+    def zero(self) -> bool:
+        """Whether masters and optimizer state are cut over dp."""
+        return self.dp and self.parallel.zero > 0
+
+    @property
+    def chunked(self) -> bool:
+        """Whether a pipeline rank holds several stages."""
+        return self.pp and chunks_of(self.parallel.schedule) > 1
+
+    @property
+    def kv(self) -> bool:
+        """Whether tp exceeds the key/value heads, so that several ranks hold one alike."""
+        return self.tp and self.parallel.tp > self.model.kv_heads
+
+    @property
+    def head_norms(self) -> bool:
+        """Whether gradients of norms inside of heads are summed over tp on their own."""
+        return self.tp and not self.sp and self.model.qk_norm == "per_head"
+
+    @property
+    def tied_stages(self) -> bool:
+        """Whether the embedding is held by the first stage and by the last."""
+        return self.pp and self.model.tied_embeddings
+
+    @property
+    def bias_alone(self) -> bool:
+        """Whether the head has a bias, but the embedding's weight."""
+        return self.model.tied_embeddings and "head" in self.model.bias
+
+    @property
+    def capped(self) -> bool:
+        """Whether the logits have a soft cap."""
+        return self.model.softcap is not None and self.model.softcap["logits"] > 0
 
     @property
     def class_name(self) -> str:

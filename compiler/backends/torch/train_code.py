@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.torch import copied
 from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.backends.torch.wrap import call
 
 
 def context(structure: Structure) -> dict[str, Any]:
     """What train.py.j2 prints."""
     train, parallel, at = structure.train, structure.parallel, structure.at
     tp, pp, dp, sp = structure.tp, structure.pp, structure.dp, structure.sp
-    planes = [axis for axis in ("tp", "pp") if axis in structure.axes]
-    norm = [f"over=job.mesh.{'_'.join(planes)}"] if planes else []
+    zero, chunked = structure.zero, structure.chunked
+    norm = [f"over=job.mesh.{owners}"] if (owners := _owners(structure)) else []
     norm += ["once=job.mesh.tp"] if tp else []
     writes = [f"mesh.pp.{'last'}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
+    plan_name = "plan" if pp else "job.plan"
     return {
         "says": Code(_says(structure)),
         "computes": Code(
@@ -27,9 +30,25 @@ def context(structure: Structure) -> dict[str, Any]:
         "train_imports": [Code(line) for line in _imports(structure)],
         "built_for": Code(", ".join(built) or at("model.layers")),
         "device": Code("mesh.device" if structure.mesh else "device"),
-        "cut_argument": Code(", cut=CUT" if tp else ""),
-        "fill_arguments": Code(", cut=CUT, axis=mesh.tp" if tp else ""),
+        "zero": zero,
+        "model_class": Code("Chunks" if chunked else structure.class_name),
+        "gradients_class": Code("ShardedGradients" if zero else "Gradients"),
+        "model_built": [Code(line) for line in _model_built(structure)],
+        "weights_built": [Code(line) for line in _weights_built(structure)],
+        "filled": [Code(line) for line in _filled(structure)],
+        "shared": [tuple(map(Code, pair)) for pair in copied.summed(structure)],
         "schedule": Code(parallel.schedule.name),
+        "timeline_arguments": Code(
+            "mesh.pp.size, len(model.stages), plan.batch.microbatches"
+            if chunked
+            else "mesh.pp.size, plan.batch.microbatches"
+        ),
+        "stages": Code("job.model.stages" if chunked else "[job.model]"),
+        "reduced": Code(
+            "job.gradients.reduce_scatter(axis=mesh.dp)"
+            if zero
+            else f"job.gradients.all_reduce(axis=mesh.dp, bucket={plan_name}.buckets.gradients)"
+        ),
         "data_rank": Code("mesh.dp.rank" if dp else "0"),
         "data_ranks": Code("mesh.dp.size" if dp else "1"),
         "valid_axis": Code(", axis=mesh.dp" if dp else ""),
@@ -39,7 +58,6 @@ def context(structure: Structure) -> dict[str, Any]:
             if structure.mesh
             else "Gradients of the mean loss over all valid labels of the global batch."
         ),
-        "plan_name": Code("plan" if pp else "job.plan"),
         "where": [Code(line) for line in _where(structure)],
         "lr_schedule": Code(train.lr_schedule.name),
         "clip": train.clip > 0,
@@ -49,11 +67,47 @@ def context(structure: Structure) -> dict[str, Any]:
     }
 
 
+def _owners(structure: Structure) -> str:
+    """The group whose ranks own all gradients between them, once each; empty for one rank."""
+    if structure.zero:
+        return "world"
+    return "_".join(axis for axis in ("tp", "pp") if axis in structure.axes)
+
+
+def _model_built(structure: Structure) -> list[str]:
+    """The model of this rank, on the meta device."""
+    arguments = "plan, mesh" if structure.tp else "plan"
+    if structure.chunked:
+        return [
+            "own = [stage for stage in plan.stages if stage.stage == mesh.pp.rank]",
+            f"model = Chunks(Stage({arguments}, stage=stage) for stage in own)",
+        ]
+    if structure.pp:
+        return [f"model = Stage({arguments}, stage=plan.stages[mesh.pp.rank])"]
+    return [f"model = Model({arguments})"]
+
+
+def _weights_built(structure: Structure) -> list[str]:
+    arguments = ["model", "dtype=compute"]
+    arguments.append("device=mesh.device" if structure.mesh else "device=device")
+    arguments += ["cut=CUT"] if structure.tp else []
+    arguments += [copies] if (copies := copied.argument(structure)) else []
+    arguments += ["multiple=mesh.dp.size"] if structure.zero else []
+    return call("weights = Weights(", arguments, indent=4)
+
+
+def _filled(structure: Structure) -> list[str]:
+    arguments = ["model", "plan=plan"]
+    arguments += ["cut=CUT", "axis=mesh.tp"] if structure.tp else []
+    arguments += [copies] if (copies := copied.argument(structure, axes=("kv",))) else []
+    return call("init.fill(", arguments, indent=4)
+
+
 def _where(structure: Structure) -> list[str]:
     """The device and, where anything is summed over an axis, the mesh."""
     if not structure.mesh:
         return ["device = job.device"]
-    if "dp" in structure.axes or structure.sp:
+    if "dp" in structure.axes or structure.sp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
 
@@ -65,30 +119,31 @@ def _says(structure: Structure) -> str:
         with_sequence = " with sequence parallelism" if structure.sp else ""
         parts.append(f"tp {parallel.tp}{with_sequence}")
     if "dp" in structure.axes:
-        parts.append(f"dp {parallel.dp}")
+        parts.append(f"dp {parallel.dp}" + (" with ZeRO-1" if structure.zero else ""))
     if "pp" in structure.axes:
         parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
     return ", ".join(parts) or "one process"
 
 
 def _imports(structure: Structure) -> list[str]:
-    tp, pp = "tp" in structure.axes, "pp" in structure.axes
-    train = structure.train
+    pp, train = structure.pp, structure.train
     assert train is not None
     name = "Stage" if pp else "Model"
     lines = ["import torch"]
     lines += ["import torch.distributed as dist"] if structure.mesh else []
     lines += ["from mesh import build as build_mesh"] if structure.mesh else []
-    lines += [f"from model import CUT, {name}" if tp else f"from model import {name}"]
+    lines += [f"from model import {', '.join([*copied.names(structure), name])}"]
     pieces = "init, pipeline, precision, timeline" if pp else "init, precision"
     lines += [f"from parlay.runtime import {pieces}"]
     lines += ["from parlay.runtime.data import Loader", "from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
-    lines += ["from parlay.runtime.pipeline import Batch"]
+    batch = "Batch, Chunks" if structure.chunked else "Batch"
+    lines += [f"from parlay.runtime.pipeline import {batch}"]
     lines += ["from parlay.runtime.plan import Plan"]
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
-    lines += ["from parlay.runtime.shard import AdamW, Gradients"]
+    gradients = "ShardedGradients" if structure.zero else "Gradients"
+    lines += [f"from parlay.runtime.shard import AdamW, {gradients}"]
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
     lines += ["from parlay.runtime.weights import Weights", "from torch import Tensor"]
     return lines

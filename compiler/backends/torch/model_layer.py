@@ -1,0 +1,207 @@
+"""The pieces of a layer in model.py: attention, feed-forward, and how they are joined."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.backends.torch.wrap import call, tuple_of
+from parlay.compiler.spec.blocks import GATED
+
+BODY: Final = 8
+"""Where the body of a method stands."""
+
+ACTIVATIONS: Final = {
+    "swiglu": "F.silu({gate}) * {up}",
+    "geglu": "F.gelu({gate}) * {up}",
+    "gelu": "F.gelu({up})",
+    "relu": "F.relu({up})",
+    "relu2": "F.relu({up}).square()",
+    "silu": "F.silu({up})",
+}
+
+
+def context(structure: Structure) -> dict[str, Any]:
+    """What model.py.j2 prints of a layer."""
+    model = structure.model
+    rotates = model.position == "rope"
+    partial = rotates and model.rope is not None and model.rope["partial"] != 1.0
+    return {
+        "rotates": rotates,
+        "partial": partial,
+        "positions": Code(", cos: Tensor, sin: Tensor" if rotates else ""),
+        "attention_init": _codes(_attention_init(structure)),
+        "attention_forward": _codes(_attention_forward(structure)),
+        "mlp_init": _codes(_mlp_init(structure)),
+        "mlp_forward": _codes(_mlp_forward(structure)),
+        "layer_says": Code(_layer_says(structure)),
+        "layer_init": _codes(_layer_init(structure)),
+        "layer_forward": _codes(_layer_forward(structure)),
+    }
+
+
+def norm(structure: Structure, width: str = "m.hidden") -> str:
+    """A norm of `width` features."""
+    model = structure.model
+    if model.norm == "rmsnorm":
+        return f"nn.RMSNorm({width}, eps=m.norm_eps)"
+    bias = "" if model.norm_bias else ", bias=False"
+    return f"nn.LayerNorm({width}, eps=m.norm_eps{bias})"
+
+
+def column(structure: Structure, names: tuple[str, ...], x: str, *, biased: bool) -> list[str]:
+    """The arguments of a linear of these modules that is cut by outputs."""
+    arguments = [x, *(f"{name}.weight" for name in names)]
+    if biased:
+        arguments.append(f"biases={tuple_of([f'{name}.bias' for name in names])}")
+    return [*arguments, "axis=self.tp"]
+
+
+def _codes(lines: list[str]) -> list[Code]:
+    return [Code(line) for line in lines]
+
+
+def _bias(structure: Structure, kind: str) -> str:
+    return "" if kind in structure.model.bias else ", bias=False"
+
+
+def _row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
+    """The end of a sublayer that is cut by inputs; the bias is added once, to the sum."""
+    arguments = [x, f"self.{name}.weight", "axis=self.tp"]
+    function = "row_scatter" if structure.sp else "row"
+    if not biased:
+        return call(f"return tensor.{function}(", arguments, indent=BODY)
+    return [
+        *call(f"y = tensor.{function}(", arguments, indent=BODY),
+        f"return y + self.{name}.bias",
+    ]
+
+
+# ── Attention ─────────────────────────────────────────────────────────────────
+
+
+def _attention_init(structure: Structure) -> list[str]:
+    model, tp, qkv = structure.model, structure.tp, _bias(structure, "qkv")
+    share = " // self.tp.size" if tp else ""
+    pairs = "m.head_dim" if structure.kv else f"m.kv_heads * m.head_dim{share}"
+    lines = [
+        "m, self.tp, self.head_dim = plan.model, mesh.tp, plan.model.head_dim"
+        if tp
+        else "m, self.head_dim = plan.model, plan.model.head_dim",
+        f"self.q = nn.Linear(m.hidden, m.heads * m.head_dim{share}{qkv})",
+        f"self.k = nn.Linear(m.hidden, {pairs}{qkv})",
+        f"self.v = nn.Linear(m.hidden, {pairs}{qkv})",
+    ]
+    if model.qk_norm == "per_head":
+        lines += [f"self.{part}_norm = {norm(structure, 'm.head_dim')}" for part in "qk"]
+    out = _bias(structure, "out")
+    return [*lines, f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})"]
+
+
+def _attention_forward(structure: Structure) -> list[str]:
+    model = structure.model
+    if structure.tp:
+        function = "gather_column" if structure.sp else "column"
+        arguments = column(
+            structure, ("self.q", "self.k", "self.v"), "x", biased="qkv" in model.bias
+        )
+        lines = [
+            *call(f"q, k, v = tensor.{function}(", arguments, indent=BODY),
+            "q, k, v = self.split(q), self.split(k), self.split(v)",
+        ]
+    else:
+        lines = ["q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))"]
+    if model.qk_norm == "per_head":
+        lines.append("q, k = self.q_norm(q), self.k_norm(k)")
+    if model.position == "rope":
+        lines.append("q, k = rotate(q, cos, sin), rotate(k, cos, sin)")
+    grouped = ", enable_gqa=True" if model.kv_heads != model.heads else ""
+    lines.append(f"y = F.scaled_dot_product_attention(q, k, v, is_causal=True{grouped})")
+    joined = "y.transpose(1, 2).flatten(2)"
+    if structure.tp:
+        return [*lines, *_row(structure, joined, "o", biased="out" in model.bias)]
+    return [*lines, f"return self.o({joined})"]
+
+
+# ── Feed-forward ──────────────────────────────────────────────────────────────
+
+
+def _mlp_init(structure: Structure) -> list[str]:
+    tp, bias = structure.tp, _bias(structure, "mlp")
+    width = "m.ffn // self.tp.size" if tp else "m.ffn"
+    return [
+        "m, self.tp = plan.model, mesh.tp" if tp else "m = plan.model",
+        *(f"self.{part} = nn.Linear(m.hidden, {width}{bias})" for part in _inputs(structure)),
+        f"self.down = nn.Linear({width}, m.hidden{bias})",
+    ]
+
+
+def _mlp_forward(structure: Structure) -> list[str]:
+    model, parts = structure.model, _inputs(structure)
+    bent = ACTIVATIONS[model.activation]
+    if not structure.tp:
+        return [f"return self.down({bent.format(gate='self.gate(x)', up='self.up(x)')})"]
+    function = "gather_column" if structure.sp else "column"
+    biased = "mlp" in model.bias
+    arguments = column(structure, tuple(f"self.{part}" for part in parts), "x", biased=biased)
+    return [
+        *call(f"{', '.join(parts)} = tensor.{function}(", arguments, indent=BODY),
+        *_row(structure, bent.format(gate="gate", up="up"), "down", biased=biased),
+    ]
+
+
+def _inputs(structure: Structure) -> tuple[str, ...]:
+    return ("gate", "up") if structure.model.activation in GATED else ("up",)
+
+
+# ── Layer ─────────────────────────────────────────────────────────────────────
+
+
+def _layer_says(structure: Structure) -> str:
+    model, at = structure.model, structure.at
+    where = {"before": "before", "after": "after", "both": "before and after"}
+    halves = "both halves at once" if model.parallel_blocks and model.shared_norm else "each half"
+    return f"{at('model.norm')} {where[model.norm_placement]} {halves}."
+
+
+def _layer_init(structure: Structure) -> list[str]:
+    model = structure.model
+    one = model.parallel_blocks and model.shared_norm
+    made = norm(structure)
+    lines = ["m = plan.model"]
+    arguments = "plan, mesh" if structure.tp else "plan"
+    for part, module in (("attention", "Attention"), ("mlp", "Mlp")):
+        if _before(structure) and not (one and part == "mlp"):
+            lines.append(f"self.{part}_norm = {made}")
+        lines.append(f"self.{part} = {module}({arguments})")
+        if _after(structure):
+            lines.append(f"self.{part}_post_norm = {made}")
+    return lines
+
+
+def _layer_forward(structure: Structure) -> list[str]:
+    model = structure.model
+    positions = ", cos, sin" if model.position == "rope" else ""
+
+    def half(part: str, more: str = "") -> str:
+        inner = f"self.{part}_norm(x)" if _before(structure) else "x"
+        made = f"self.{part}({inner}{more})"
+        return f"self.{part}_post_norm({made})" if _after(structure) else made
+
+    if not model.parallel_blocks:
+        return [f"x = x + {half('attention', positions)}", f"return x + {half('mlp')}"]
+    if model.shared_norm:
+        return [
+            "y = self.attention_norm(x)",
+            f"return x + self.attention(y{positions}) + self.mlp(y)",
+        ]
+    return [f"y = {half('attention', positions)}", f"return x + y + {half('mlp')}"]
+
+
+def _before(structure: Structure) -> bool:
+    return structure.model.norm_placement in ("before", "both")
+
+
+def _after(structure: Structure) -> bool:
+    return structure.model.norm_placement in ("after", "both")

@@ -1,0 +1,141 @@
+"""The ends of model.py: embedding, layers and head of a stage or of the whole model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.torch.model_layer import BODY, column, norm
+from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.backends.torch.wrap import call, tuple_of
+
+
+def context(structure: Structure) -> dict[str, Any]:
+    """What model.py.j2 prints of a stage."""
+    return {
+        "stage_init": [Code(line) for line in _init(structure)],
+        "stage_forward": [Code(line) for line in _forward(structure)],
+    }
+
+
+# ── What is built ─────────────────────────────────────────────────────────────
+
+
+def _init(structure: Structure) -> list[str]:
+    model = structure.model
+    embedding = f"self.embedding = nn.Embedding({_rows(structure)}, m.hidden)"
+    first = _after_embedding(structure)
+    last = [f"self.norm = {norm(structure)}"] if model.final_norm else []
+    last += _head(structure)
+    arguments = "plan, mesh" if structure.tp else "plan"
+    numbers = "range(first, last + 1)" if structure.pp else "range(m.layers)"
+    layers = f"self.layers = nn.ModuleDict({{str(i): Layer({arguments}) for i in {numbers}}})"
+    if not structure.pp:
+        return ["m = plan.model", embedding, *first, layers, *last]
+    tied = model.tied_embeddings
+    lines = ["m, (first, last) = plan.model, stage.layers"]
+    if tied:
+        lines += ["if stage.embedding or stage.head:", f"    {embedding}"]
+    lines += _under("stage.embedding", first if tied else [embedding, *first])
+    return [*lines, layers, *_under("stage.head", last)]
+
+
+def _rows(structure: Structure) -> str:
+    return "m.padded_vocab // self.tp.size" if structure.tp else "m.padded_vocab"
+
+
+def _after_embedding(structure: Structure) -> list[str]:
+    model, lines = structure.model, []
+    if model.position == "learned":
+        lines.append("self.position = nn.Embedding(m.context, m.hidden)")
+    if model.embedding_norm:
+        lines.append(f"self.embedding_norm = {norm(structure)}")
+    return lines
+
+
+def _head(structure: Structure) -> list[str]:
+    model, rows = structure.model, _rows(structure)
+    biased = "head" in model.bias
+    if not model.tied_embeddings:
+        bias = "" if biased else ", bias=False"
+        return [f"self.head = nn.Linear(m.hidden, {rows}{bias})"]
+    if structure.bias_alone:
+        return [f'self.head = nn.ParameterDict({{"bias": torch.empty({rows})}})']
+    return []
+
+
+def _under(condition: str, lines: list[str]) -> list[str]:
+    return [f"if {condition}:", *(f"    {line}" for line in lines)] if lines else []
+
+
+# ── What is computed ──────────────────────────────────────────────────────────
+
+
+def _forward(structure: Structure) -> list[str]:
+    positions = ", cos, sin" if structure.model.position == "rope" else ""
+    layers = ["cos, sin = rotary(self.plan, like=x)"] if positions else []
+    layers += ["for layer in self.layers.values():", f"    x = layer(x{positions})"]
+    loss = [*_logits(structure), *_loss(structure)]
+    if not structure.pp:
+        return [*_embedded(structure), *layers, *loss]
+    return [
+        *_under("self.stage.embedding", _embedded(structure)),
+        *layers,
+        "if not self.stage.head:",
+        "    return x",
+        *loss,
+    ]
+
+
+def _embedded(structure: Structure) -> list[str]:
+    model = structure.model
+    embed = "embedding_scatter" if structure.sp else "embedding"
+    lines = [
+        f"x = tensor.{embed}(x, self.embedding.weight, axis=self.tp)"
+        if structure.tp
+        else "x = self.embedding(x)"
+    ]
+    if model.position == "learned":
+        rows = "self.position.weight[: self.plan.batch.seq]"
+        piece = ".chunk(self.tp.size)[self.tp.rank]" if structure.sp else ""
+        lines.append(f"x = x + {rows}{piece}")
+    if model.embedding_norm:
+        lines.append("x = self.embedding_norm(x)")
+    return lines
+
+
+def _logits(structure: Structure) -> list[str]:
+    model = structure.model
+    x = "self.norm(x)" if model.final_norm else "x"
+    owner = "self.embedding" if model.tied_embeddings else "self.head"
+    biased = "head" in model.bias
+    if structure.tp:
+        function = "gather_column" if structure.sp else "column"
+        arguments = column(structure, (owner,), x, biased=False)
+        if biased:
+            arguments.insert(2, f"biases={tuple_of(['self.head.bias'])}")
+        lines = call(f"logits = tensor.{function}(", arguments, indent=BODY)
+    elif model.tied_embeddings:
+        bias = ", self.head.bias" if biased else ""
+        lines = [f"logits = F.linear({x}, self.embedding.weight{bias})"]
+    else:
+        lines = [f"logits = self.head({x})"]
+    if structure.capped:
+        lines += [
+            "cap = self.plan.model.logits_cap",
+            "logits = cap * torch.tanh(logits / cap)",
+        ]
+    return lines
+
+
+def _loss(structure: Structure) -> list[str]:
+    if structure.tp:
+        return [
+            "return tensor.cross_entropy("
+            "logits, labels, vocab=self.plan.model.vocab, axis=self.tp)",
+        ]
+    return [
+        "logits = logits[..., : self.plan.model.vocab].flatten(0, 1)",
+        "logits = logits.to(wide(x.dtype))",
+        'return F.cross_entropy(logits, labels.flatten(), reduction="sum")',
+    ]

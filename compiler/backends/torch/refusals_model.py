@@ -1,0 +1,68 @@
+"""What the PyTorch back end cannot express of a model where two fields meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from parlay.compiler.spec.blocks import Model, Train
+from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.diagnostics import Diagnostic, error
+
+CODE: Final = "B301"
+
+
+def model_refusals(phase: Phase, model: Model, train: Train) -> Iterator[Diagnostic]:
+    """One diagnostic for each pair of fields that cannot be expressed together."""
+
+    def refused(path: str, what: str, *, words: str, help: str = "") -> Diagnostic:
+        place, label = phase.origins.label(path, words)
+        said = f"target torch cannot express {what}"
+        return error(CODE, said, place, label, help=[help] if help else [])
+
+    if model.norm == "rmsnorm" and model.norm_bias:
+        yield refused(
+            "model.norm_bias",
+            "rmsnorm with a bias",
+            words="an RMS norm has a weight alone",
+            help="`norm_bias = off`, or `norm = layernorm`",
+        )
+    if model.shared_norm and not model.parallel_blocks:
+        yield refused(
+            "model.shared_norm",
+            "a shared norm of blocks one after the other",
+            words="they read different inputs",
+            help="`parallel_blocks = on`, or `shared_norm = off`",
+        )
+    if model.shared_norm and model.parallel_blocks and model.norm_placement != "before":
+        yield refused(
+            "model.norm_placement",
+            "a shared norm of outputs",
+            words="one norm serves inputs alone",
+            help="`norm_placement = before`, or `shared_norm = off`",
+        )
+    if model.position == "learned" and model.context is None:
+        yield refused(
+            "model.position",
+            "learned positions without `context`",
+            words="a table without a number of rows",
+            help="`context` says how many positions there are",
+        )
+    known = None not in (model.head_dim, train.seq)  # a value in error is None
+    if known and model.position == "rope" and model.rope is not None:
+        turning = int(model.head_dim * model.rope["partial"])
+        if turning < 2 or turning % 2:
+            yield refused(
+                "model.rope.partial",
+                f"{turning} rotated features of a head",
+                words="features turn in pairs",
+            )
+        if model.rope["scaling"] != 1:
+            yield refused("model.rope.scaling", "stretched positions yet", words="not expressed")
+    if known and model.window is not None and model.window["size"] < train.seq:
+        yield refused(
+            "model.window.size",
+            f"attention over a window of {model.window['size']} tokens yet",
+            words=f"sequences have {train.seq}",
+            help=f"`seq` up to {model.window['size']}: the window then hides nothing",
+        )

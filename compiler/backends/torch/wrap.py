@@ -1,0 +1,26 @@
+"""Calls on one line or on several, as a formatter of 100 columns leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+WIDTH: Final = 100
+
+
+def call(before: str, arguments: Sequence[str], *, indent: int, after: str = ")") -> list[str]:
+    """`before` + arguments + `after`, `before` ending in its open bracket; lines without indent.
+
+    On one line where that fits, else with all arguments on a second line, else one to a line.
+    """
+    joined = ", ".join(arguments)
+    if indent + len(before) + len(joined) + len(after) <= WIDTH:
+        return [f"{before}{joined}{after}"]
+    if indent + 4 + len(joined) <= WIDTH:
+        return [before, f"    {joined}", after]
+    return [before, *(f"    {argument}," for argument in arguments), after]
+
+
+def tuple_of(items: Sequence[str]) -> str:
+    """`(a,)`, `(a, b)`."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
