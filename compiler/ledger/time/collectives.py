@@ -1,8 +1,9 @@
 """Seconds of one collective: α·messages + bytes / B, by ring or tree.
 
 Volumes are those of ring algorithms (Patarasuk & Yuan 2009): an all-gather or reduce-scatter of S
-bytes over n ranks sends S·(n−1)/n from each, an all-reduce twice that. The latency part takes the
-shorter of ring and tree, n−1 or 2·log2 n messages, as NCCL chooses by size.
+bytes over n ranks sends S·(n−1)/n from each, an all-reduce twice that. An all-reduce's latency is
+the shorter of ring and tree, 2·(n−1) or 4·log2 n messages, as NCCL chooses by size; gathers and
+scatters have the ring alone, n−1 hops.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def seconds(collective: str, wire: Wire, message: float, *, far: float = 0.0) ->
             moved = volume / (wire.rate if wire.outside else wire.near)
         return moved + wire.latency * log2(wire.size)
     if collective in ROUNDS:
-        messages = ROUNDS[collective] * min(wire.size - 1, 2 * log2(wire.size))
-        return messages * wire.latency + volume / wire.rate
+        delay = ROUNDS[collective] * (wire.size - 1) * wire.hop
+        if collective == "all_reduce":
+            delay = min(delay, 4 * log2(wire.size) * wire.latency)
+        return delay + volume / wire.rate
+    if collective == "broadcast":
+        return (wire.size - 1) * wire.hop + volume / wire.rate
     return wire.latency + volume / wire.rate

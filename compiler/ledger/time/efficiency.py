@@ -48,8 +48,10 @@ class Efficiency:
 
     `overlap_dp` and `overlap_cp` are the shares of gradient and parameter traffic, and of the ring
     of context parallelism, that run beside computation. `early_stop` says that full recompute
-    leaves out a layer's last product, `fused_sinks` that a fused kernel knows attention sinks.
-    `band` is the expected error, a share.
+    leaves out a layer's last product, `dispatch_once` that a token goes once to a domain, however
+    many of its experts lie there (DeepEP). `bucket` is the length of a gradient message in
+    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank. `band` is the
+    expected error, a share.
     """
 
     family: str
@@ -61,7 +63,9 @@ class Efficiency:
     overlap_dp: float
     overlap_cp: float
     early_stop: bool
-    fused_sinks: bool
+    dispatch_once: bool
+    bucket: float
+    broadcast: bool
     band: float
 
 
@@ -106,12 +110,18 @@ def named(stack: str, table: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
 
 
 def family(gpu: Gpu, table: Mapping[str, Any]) -> str:
-    """The family whose peak is nearest; a GPU without a stated peak by its memory's size."""
-    families = table["family"]
-    peak = gpu.bf16_flops or gpu.fp16_flops or gpu.fp32_flops
-    if peak is None:
+    """The family whose dense peaks at bf16 and fp4 are nearest."""
+    stated = {"peak_flops": gpu.bf16_flops or gpu.fp16_flops, "fp4_flops": gpu.fp4_flops}
+    if stated["peak_flops"] is None:
         return str(table["unstated"]["family"])
-    return str(min(families, key=lambda name: abs(log(families[name]["peak_flops"] / peak))))
+
+    def distance(row: Mapping[str, Any]) -> float:
+        return sum(
+            abs(log(row[name] / value)) for name, value in stated.items() if value and name in row
+        )
+
+    families = table["family"]
+    return str(min(families, key=lambda name: distance(families[name])))
 
 
 def of(spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
@@ -128,7 +138,7 @@ def of(spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
     settings: dict[str, Any] = {}
     for level in (table["framework"][framework], *(table["stack"][name] for name in stacks)):
         for name, value in level.items():
-            if isinstance(value, float) and name not in ("overlap_dp", "overlap_cp"):
+            if isinstance(value, float) and name not in ("overlap_dp", "overlap_cp", "bucket"):
                 for component in GROUPED.get(name, (name,)):
                     factors[component] *= value
             else:
@@ -144,6 +154,8 @@ def of(spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
         overlap_dp=settings.get("overlap_dp", 0.8),
         overlap_cp=settings.get("overlap_cp", 0.8),
         early_stop=settings.get("early_stop", False),
-        fused_sinks=settings.get("fused_sinks", False),
+        dispatch_once=settings.get("dispatch_once", False),
+        bucket=settings.get("bucket", 40e6),
+        broadcast=settings.get("broadcast", False),
         band=row.get("band", 0.15),
     )

@@ -8,7 +8,7 @@ from typing import Final
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.machine import LOW, Machine, Wire
 from parlay.compiler.ledger.time.parts import add
-from parlay.compiler.spec.blocks import GATED, Model, Parallel, Spec, Train
+from parlay.compiler.spec.blocks import GATED, Experts, Model, Parallel, Spec, Train
 
 LAUNCH_S: Final = 3e-6
 """Start and tail of one kernel on a busy GPU."""
@@ -21,8 +21,13 @@ HALF_SEQUENCE: Final = 320.0
 NORM_BYTES: Final = 28.0
 """Bytes a token and hidden element that two norms and two residual sums move forward at bf16:
 a norm reads and writes (4), a residual with dropout reads two or three and writes one (6 to 8)."""
-SCORE_BYTES: Final = 16.0
-"""Bytes a score that unfused attention moves forward: product, scale and mask, softmax, dropout."""
+SCORE_BYTES: Final = 11.0
+"""Bytes a score that unfused attention moves forward: the product written (2), a fused scale, mask
+and softmax (4), dropout with its mask (3), the second product's read (2)."""
+
+
+RAGGED: Final = 1.5
+"""What a grouped product loses on widths that are no multiple of its tile of 128."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +60,9 @@ class Wires:
 
 
 def layer(
-    spec: Spec, machine: Machine, wires: Wires, *, experts: bool, fused_sinks: bool = True
+    spec: Spec, machine: Machine, wires: Wires, *, experts: bool, once: bool = False
 ) -> Layer:
-    """The layer with or without experts; `fused_sinks` where a fused kernel knows sinks."""
+    """The layer with or without experts; `once` where a token goes once to a domain."""
     model, train, parallel = spec.model, spec.train, spec.parallel
     assert model is not None and train is not None
     made = Layer()
@@ -65,11 +70,11 @@ def layer(
     written = gradient_bytes(train, parallel)
     projections = shapes.attention(model, t, parallel.tp)
     _linear(made, "attention", projections, train, machine, accumulated=written)
-    fused = train.attention == "flash" and (fused_sinks or not model.sinks)
+    fused = train.attention == "flash"
     _core(made, model, train, parallel, machine, fused=fused)
     _norms(made, model, train, parallel, machine, t)
     if experts:
-        _experts(made, model, train, parallel, machine, wires, t)
+        _experts(made, model, train, parallel, machine, wires, t, once=once)
     else:
         width = model.ffn / parallel.tp
         up, down = shapes.mlp(model, t, width)
@@ -87,6 +92,19 @@ def gradient_bytes(train: Train, parallel: Parallel) -> float:
     if parallel.zero >= 2:
         return 2.0
     return 8.0 if train.gradients == "fp32" else 6.0
+
+
+def domains_share(experts: Experts, wire: Wire) -> float:
+    """Copies of a token that leave for other domains if each gets one, over one an expert.
+
+    k experts drawn evenly lie in D·(1 − (1 − 1/D)^k) of D domains; `node_limit` bounds that.
+    """
+    inside = wire.size * (1 - wire.outside) + wire.outside
+    domains = max(1.0, wire.size / max(1.0, inside))
+    reached = domains * (1 - (1 - 1 / domains) ** experts.top_k)
+    if experts.node_limit is not None:
+        reached = min(reached, float(experts.node_limit))
+    return reached / experts.top_k
 
 
 # ── Products ──────────────────────────────────────────────────────────────────
@@ -107,8 +125,10 @@ def _linear(
     frozen = train.lora is not None
     forward = backward = casts = weights = 0.0
     for p in products:
-        forward += p.times * gemm.seconds(p.m, p.n, p.k, machine, low=low)
-        backward += p.times * gemm.backward(p.m, p.n, p.k, machine, low=low, frozen=frozen)
+        ragged = RAGGED if kind == "expert" and (p.n % 128 or p.k % 128) else 1.0
+        each = ragged * p.times
+        forward += each * gemm.seconds(p.m, p.n, p.k, machine, low=low)
+        backward += each * gemm.backward(p.m, p.n, p.k, machine, low=low, frozen=frozen)
         made.flops[sublayer] = made.flops.get(sublayer, 0.0) + 2 * p.m * p.n * p.k * p.times
         casts += p.times * p.m * (p.k + p.n)
         weights += p.times * p.n * p.k
@@ -150,7 +170,7 @@ def _core(
         flops = square
         scores = t * train.seq * model.heads / parallel.tp
         moved = SCORE_BYTES * scores / machine.memory_rate
-        products = 1.6 * flops / machine.wide_flops
+        products = 1.3 * flops / machine.wide_flops
         if model.head_dim % 8:
             products *= 4.5
         made.put("core_attention", "unfused", products + moved, 2 * products + 1.5 * moved)
@@ -203,6 +223,8 @@ def _experts(
     machine: Machine,
     wires: Wires,
     t: float,
+    *,
+    once: bool,
 ) -> None:
     experts = model.experts
     assert experts is not None
@@ -221,7 +243,8 @@ def _experts(
     made.put("experts", "launch", KERNELS["experts"] * LAUNCH_S, 2 * KERNELS["experts"] * LAUNCH_S)
     message = 2.0 * rows * model.hidden
     if wires.ep is not None:
-        twice = 2 * collectives.seconds("all_to_all", wires.ep, message, far=wires.far)
+        far = wires.far / domains_share(experts, wires.ep) if once else wires.far
+        twice = 2 * collectives.seconds("all_to_all", wires.ep, message, far=far)
         made.put("experts", "ep", twice, twice)
     if wires.etp is not None:
         both = 2 * collectives.seconds("all_gather", wires.etp, message * parallel.etp)

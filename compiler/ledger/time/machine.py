@@ -19,13 +19,15 @@ HOST_RATE: Final = 12e9
 class Wire:
     """What one rank of a group sends through: bytes/s, seconds a message, and the wire's name.
 
-    `near` is the bytes/s of the link inside the fast domain, `outside` the share of a group's
-    peers that lie beyond it.
+    `hop` is what a step of a ring takes in the mean, most of whose neighbours share a node. `near`
+    is the bytes/s of the link inside the fast domain, `outside` the share of a group's peers that
+    lie beyond it.
     """
 
     size: int
     rate: float
     latency: float
+    hop: float
     link: str
     near: float
     outside: float
@@ -61,14 +63,16 @@ class Machine:
         reach = layout.reach(kind)
         near, latency = self._link()
         if reach.link == "link":
-            return Wire(reach.size, near, latency, "link", near, 0.0)
+            return Wire(reach.size, near, latency, latency, "link", near, 0.0)
         host = self.cluster.node.host
         through = (host.bandwidth_bytes_per_s if host else None) or HOST_RATE
         outside = 1.0 - (reach.size / reach.domains - 1) / max(1, reach.size - 1)
         if reach.link == "host":
-            return Wire(reach.size, min(near, through), latency, "host", near, outside)
+            return Wire(reach.size, min(near, through), latency, latency, "host", near, outside)
         rate, delay = self._fabric(reach, through)
-        return Wire(reach.size, min(near, rate), delay, "fabric", near, outside)
+        far = min(reach.nodes, reach.domains) / reach.size
+        hop = far * delay + (1 - far) * latency
+        return Wire(reach.size, min(near, rate), delay, hop, "fabric", near, outside)
 
     def per_gpu_fabric(self) -> float:
         """Bytes/s that one GPU gets on the fabric when all of its node send."""

@@ -20,7 +20,7 @@ WORDS: Mapping[str, str] = {
     "expert": "2·m·n·k of the routed experts' products / dense peak, rows = tokens·ep·k/E",
     "expert_low": "the same over the fp8 or fp4 peak",
     "attention": "4·tokens·seq·width/2 forward and 2.5 times that backward / dense peak",
-    "unfused": "4·tokens·seq·width / peak, and 16 bytes a score / memory bandwidth",
+    "unfused": "4·tokens·seq·width / peak, and 11 bytes a score / memory bandwidth",
     "pointwise": "bytes of norms, residuals, positions and activations / memory bandwidth",
     "quantise": "4 bytes an element cast / memory bandwidth",
     "permute": "tokens·k·hidden·4 bytes a pass / memory bandwidth",

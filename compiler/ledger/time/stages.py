@@ -83,7 +83,7 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
     mixed = mixture.layers_before(model.layers) if mixture is not None else 0
     blocks = [
         _block(
-            layer(spec, machine, joined, experts=kind, fused_sinks=efficiency.fused_sinks),
+            layer(spec, machine, joined, experts=kind, once=efficiency.dispatch_once),
             train,
             efficiency,
         )

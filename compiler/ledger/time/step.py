@@ -64,7 +64,13 @@ def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) ->
         add(parts, {"pp": hop}, m + share * (parallel.pp - 1))
     forward, backward = line.seconds(busiest)
     held = held_by_rank(spec, layout, busiest)
-    moved = tuple(traffic.transfers(parallel, train, layout, machine, held, m))
+    moved = tuple(
+        traffic.transfers(
+            *(parallel, train, layout, machine, held, m),
+            bucket=rates.bucket,
+            broadcast=rates.broadcast,
+        )
+    )
     hidden = rates.overlap_dp if parallel.overlap else 0.0
     waited = traffic.exposed(
         list(moved), share=hidden, forward=forward, backward=backward, microbatches=m

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from parlay.compiler.layout import Layout
@@ -50,8 +51,16 @@ def transfers(
     machine: Machine,
     held: Parameters,
     microbatches: int,
+    *,
+    bucket: float,
+    broadcast: bool = False,
 ) -> Iterator[Transfer]:
-    """Every transfer of a rank that holds `held`; a frozen base (LoRA) sums adapters alone."""
+    """Every transfer of a rank that holds `held`; a frozen base (LoRA) sums adapters alone.
+
+    Messages are `bucket` parameters long, or a million for each rank where that is more
+    (Megatron's rule); under ZeRO-3 a layer's. With `broadcast` every rank of ZeRO-1 sends its own
+    share of the new parameters in a call of its own.
+    """
     if train.lora is not None:
         held = Parameters(held.total // 100 if parallel.zero < 3 else held.total)
     gradient = WIDTHS[train.gradients]
@@ -68,13 +77,7 @@ def transfers(
         parts = layout.size(inner)
         bytes_gradient, bytes_weight = number * gradient, number * 2.0
 
-        def one(
-            group: str, name: str, dtype: str, message: float, calls: int, when: str
-        ) -> Transfer:
-            wire = machine.wire(layout, group)
-            each = collectives.seconds(name, wire, message)
-            return Transfer(group, name, dtype, message, calls, each, when, wire.link)
-
+        one = partial(_transfer, layout, machine, number, bucket)
         times = microbatches if parallel.zero >= 2 else 1
         moment = "backward" if parallel.zero >= 2 else "step"
         if parallel.zero == 0:
@@ -86,10 +89,31 @@ def transfers(
                 yield one(inner, "all_gather", "bf16", bytes_weight, times, "forward")
                 yield one(inner, "all_gather", "bf16", bytes_weight, times, "backward")
             else:
-                yield one(inner, "all_gather", "bf16", bytes_weight, 1, "step")
+                name = "broadcast" if broadcast else "all_gather"
+                yield one(inner, name, "bf16", bytes_weight, 1, "step")
         if replicate in layout.kinds and layout.size(replicate) > 1:
             part = bytes_gradient / parts
             yield one(replicate, "all_reduce", train.gradients, part, 1, "step")
+
+
+def _transfer(
+    layout: Layout,
+    machine: Machine,
+    number: int,
+    bucket: float,
+    group: str,
+    name: str,
+    dtype: str,
+    whole: float,
+    times: int,
+    when: str,
+) -> Transfer:
+    wire = machine.wire(layout, group)
+    calls = max(1, round(number / max(bucket, 1e6 * wire.size)))
+    if name == "broadcast":
+        calls = wire.size
+    each = collectives.seconds(name, wire, whole / calls)
+    return Transfer(group, name, dtype, whole / calls, calls * times, each, when, wire.link)
 
 
 def exposed(
