@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-from parlay.compiler.project import FilePresets, Imports, project_root
+from parlay.compiler.project import FilePresets, Imports, project_root, reader
 from parlay.compiler.spec.resolve import Phase, resolve
 from parlay.dsl.diagnostics import Diagnostic, Severity
 from parlay.dsl.parse import parse
-from parlay.dsl.read import read
 from parlay.dsl.source import Source
 
 if TYPE_CHECKING:
@@ -45,14 +45,20 @@ class Job:
 # ── The steps ─────────────────────────────────────────────────────────────────
 
 
-def load(path: Path) -> Job:
-    """Read, parse and resolve one file and what it imports."""
-    shown = str(path)
-    source, told = read(path, shown=shown)
+NO_TEXTS: Final[Mapping[Path, str]] = MappingProxyType({})
+
+
+def load(path: Path, texts: Mapping[Path, str] = NO_TEXTS) -> Job:
+    """Read, parse and resolve one file and what it imports.
+
+    `texts` stand in place of what the files at their (resolved) paths hold.
+    """
+    shown, read = str(path), reader(texts)
+    source, told = read(path, shown)
     if source is None:
         return Job(path, {}, (), told)
     tree, wrong = parse(source)
-    imports = Imports(path, project_root(path))
+    imports = Imports(path, project_root(path), read)
     phases, unresolved = resolve(tree, imports, FilePresets(imports))
     diagnostics = (*told, *wrong, *unresolved)
     return Job(path, {shown: source, **imports.sources}, phases, diagnostics)
@@ -66,9 +72,11 @@ def lay_out(phase: Phase) -> Layout | None:
     return laid_out(phase.spec) if degrees_hold(phase) else None
 
 
-def check(path: Path, targets: Iterable[str] = ()) -> Job:
+def check(
+    path: Path, targets: Iterable[str] = (), texts: Mapping[Path, str] = NO_TEXTS
+) -> Job:
     """Everything wrong with a file, in one run: its text, its names and units, its layout."""
-    return checked(load(path), targets)
+    return checked(load(path, texts), targets)
 
 
 def checked(job: Job, targets: Iterable[str] = ()) -> Job:

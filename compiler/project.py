@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from parlay.compiler import catalog
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic, error
 from parlay.dsl.parse import parse
-from parlay.dsl.read import read
+from parlay.dsl.read import decode, read
 from parlay.dsl.source import Source
 
 MOST_FILES = 256
+
+Read = Callable[[Path, str], "tuple[Source | None, tuple[Diagnostic, ...]]"]
+"""Reads the file at a path under the name that diagnostics print."""
+
+
+def reader(texts: Mapping[Path, str]) -> Read:
+    """Reads files, but for those of `texts`, by their resolved paths: texts not saved yet."""
+
+    def read_one(path: Path, shown: str) -> tuple[Source | None, tuple[Diagnostic, ...]]:
+        text = texts.get(Path(os.path.realpath(path))) if texts else None
+        if text is None:
+            return read(path, shown=shown)
+        return decode(shown, text.encode("utf-8", "surrogatepass"))
+
+    return read_one
 
 
 def project_root(path: Path) -> Path:
@@ -29,8 +46,9 @@ class Imports:
     Calling it with an `import` statement gives the imported tree, or None with the reasons.
     """
 
-    def __init__(self, path: Path, root: Path) -> None:
+    def __init__(self, path: Path, root: Path, read_one: Read) -> None:
         self.sources: dict[str, Source] = {}
+        self._read = read_one
         self._root = root
         self._files = {str(path): path.resolve()}
         self._chains: dict[str, tuple[str, ...]] = {str(path): (str(path),)}
@@ -72,7 +90,7 @@ class Imports:
             )
         if len(self._files) >= MOST_FILES:
             return None, (error("P103", f"more than {MOST_FILES} imports", span),)
-        source, told = read(target, shown=shown)
+        source, told = self._read(target, shown)
         if source is None:
             reason = told[0].message if told else "cannot be read"
             notes = [*(told[0].notes if told else ())]

@@ -35,6 +35,13 @@ def read(
     return _text(name, data)
 
 
+def decode(name: str, data: bytes) -> tuple[Source | None, tuple[Diagnostic, ...]]:
+    """The text of `data` under `name`, or None and why it is none: as `read`, without a file."""
+    if len(data) > LARGEST:
+        return None, (_too_large(name, f"{len(data):,} bytes"),)
+    return _text(name, data)
+
+
 def _no(name: str, code: str, message: str, help: str = "") -> tuple[None, tuple[Diagnostic, ...]]:
     return None, (_fault(name, code, message, help),)
 
