@@ -38,14 +38,13 @@ def statement_inside(place: Span, word: str, opener: Span) -> Diagnostic:
     )
 
 
-def body_missing(keyword: Span, gap: Span, name: str) -> Diagnostic:
+def body_missing(keyword: Span, name: str) -> Diagnostic:
     """P043: a block of one word."""
     return error(
         "P043",
         f"{quoted(name)} stands alone: a block needs `{{ … }}` or `from`, a field `= value`",
         keyword,
         "says nothing",
-        also=((gap, "a `{` may be missing here"),),
     )
 
 

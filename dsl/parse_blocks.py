@@ -255,7 +255,7 @@ class Blocks(Fields):
             self.here,
         )
         if ahead.kind != "{" or not self.same_line(self.before, ahead):
-            raise self.fail(faults_statements.body_missing(keyword.span, self.gap(), keyword.text))
+            raise self.fail(faults_statements.body_missing(keyword.span, keyword.text))
         found = faults_statements.head_too_long(
             self.of(self.here), describe(self.here), keyword.text
         )
