@@ -111,9 +111,9 @@ Instead:
 What: the path of an `import` leads out of the project's folder, or is absolute.
 Why: what a job is made of stays in one folder, so that it can be copied and checked elsewhere.
 Example:
-    import "../../shared/cluster.par"
+    import "../../common/cluster.par"
 Instead:
-    import "shared/cluster.par"
+    import "common/cluster.par"
 """,
     ),
     "P102": (

@@ -76,9 +76,9 @@ Instead:
 What: a backslash in a string stands before something else than `"`, `\\` or `n`.
 Why: the escapes are `\\"`, `\\\\` and `\\n`. A backslash itself is written twice.
 Example:
-    import "shared\\cluster.par"
+    import "common\\cluster.par"
 Instead:
-    import "shared/cluster.par"
+    import "common/cluster.par"
 """,
     ),
     "P017": (
