@@ -72,9 +72,7 @@ def lay_out(phase: Phase) -> Layout | None:
     return laid_out(phase.spec) if degrees_hold(phase) else None
 
 
-def check(
-    path: Path, targets: Iterable[str] = (), texts: Mapping[Path, str] = NO_TEXTS
-) -> Job:
+def check(path: Path, targets: Iterable[str] = (), texts: Mapping[Path, str] = NO_TEXTS) -> Job:
     """Everything wrong with a file, in one run: its text, its names and units, its layout."""
     return checked(load(path, texts), targets)
 
