@@ -50,7 +50,7 @@ def all_codes() -> tuple[str, ...]:
     """Every code that has a page, in alphabetical order."""
     from parlay.compiler import checks
 
-    return tuple(sorted({*checks.codes(), *_texts()}))
+    return tuple(sorted({*checks.codes(), *(code for texts in _texts() for code in texts)}))
 
 
 def page_of(code: str) -> str | None:
@@ -60,7 +60,7 @@ def page_of(code: str) -> str | None:
     page = checks.page(code)
     if page is not None:
         return page.text
-    found = _texts().get(code)
+    found = next((texts[code] for texts in _texts() if code in texts), None)
     if found is None:
         return None
     title, text = found
@@ -87,13 +87,17 @@ def sections(text: str) -> Iterator[tuple[str, list[str]]]:
     yield name, lines
 
 
-def _texts() -> Mapping[str, tuple[str, str]]:
-    """The pages that are no rule's: code -> (title, text)."""
-    from parlay.compiler.backends.torch.codes import CODES as of_torch
-    from parlay.compiler.spec.codes import CODES as of_names
+def _texts() -> Iterator[Mapping[str, tuple[str, str]]]:
+    """The pages that are no rule's, code -> (title, text), each table read when it is asked."""
     from parlay.dsl.diagnostics.codes import CODES as of_syntax
 
-    return {**of_syntax, **of_names, **of_torch}
+    yield of_syntax
+    from parlay.compiler.spec.codes import CODES as of_names
+
+    yield of_names
+    from parlay.compiler.backends.torch.codes import CODES as of_torch
+
+    yield of_torch
 
 
 # ── Fields ────────────────────────────────────────────────────────────────────
