@@ -44,6 +44,12 @@ class Table:
     names: dict[str, str] = field(default_factory=dict)  # block -> its NAME
     strangers: dict[str, list[str]] = field(default_factory=dict)  # block -> unknown fields in it
     lost: set[str] = field(default_factory=set)  # blocks whose preset is unknown
+    unread: set[str] = field(default_factory=set)  # fields and blocks that the parser gave up on
+
+    def gave_up(self, path: str) -> bool:
+        """Whether a field, or a block around it, is there but could not be read."""
+        parts = path.split(".")
+        return any(".".join(parts[: n + 1]) in self.unread for n in range(len(parts)))
 
     def over(self, below: Table) -> Table:
         """This table laid over another: fields override, a new preset replaces the old one's."""
@@ -68,6 +74,7 @@ class Table:
             names={**below.names, **self.names},
             strangers={**below.strangers, **self.strangers},
             lost=below.lost | self.lost,
+            unread=below.unread | self.unread,
         )
 
 
@@ -89,8 +96,13 @@ class Collector:
         self.diagnostics: list[Diagnostic] = []
         self._names: dict[str, Span] = {}  # field -> the place it was first given
 
-    def statements(self, statements: Iterable[syntax.Statement]) -> None:
+    def file(self, file: syntax.File) -> None:
         """All statements of one file, its imports left to the caller."""
+        self.table.unread.update(name.text for name in file.lost)
+        self.statements(file.statements)
+
+    def statements(self, statements: Iterable[syntax.Statement]) -> None:
+        """Statements in order."""
         for statement in statements:
             match statement:
                 case syntax.Let():
@@ -167,6 +179,7 @@ class Collector:
     def _body(self, path: str, kind: type[Any], block: syntax.Block, preset: str | None) -> None:
         if block.preset is not None:
             self._preset(path, kind, block.preset, preset)
+        self.table.unread.update(f"{path}.{name.text}" for name in block.lost)
         for item in block.body or ():
             written = item.keyword.text if isinstance(item, syntax.Block) else item.name.text
             schema = field_of(kind, written)

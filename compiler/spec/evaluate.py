@@ -111,6 +111,9 @@ class Evaluator:
 
     def _default(self, path: str, schema: FieldSchema) -> Any:
         default, place = schema.default, self._place(path)
+        if self.table.gave_up(path):
+            self.broken.add(path)
+            return BAD
         if default is REQUIRED:
             return BAD
         if isinstance(default, Derived):
@@ -357,7 +360,7 @@ class Evaluator:
         if len(ref.path) == 1:
             value = self._let_value(ref)
             if value is None:
-                if not self._is_let(ref):
+                if not self._is_let(ref) and ref.path[0].text not in self.table.unread:
                     self._tell(problems.unknown_name(ref, self._all_names()))
                 return None
             if isinstance(value, units.Quantity):

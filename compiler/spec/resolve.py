@@ -74,7 +74,7 @@ def _collected(
             if imported is not None:
                 below = _collected(imported, imports, presets, diagnostics).over(below)
     collector = Collector(presets)
-    collector.statements(file.statements)
+    collector.file(file)
     diagnostics.extend(collector.diagnostics)
     return collector.table.over(below)
 
@@ -176,6 +176,8 @@ class _Builder:
         table = self._table
         around = [path[:m] for m in range(1, len(path) + 1) if path[m : m + 1] in (".", "")]
         if any(block in table.lost for block in around):
+            return True
+        if table.gave_up(f"{path}.{name}" if path else name):
             return True
         return any(name in nearest(word, [name]) for word in table.strangers.get(path, ()))
 
