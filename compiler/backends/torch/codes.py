@@ -12,12 +12,11 @@ names the values that can be emitted.
 Example:
     model small {
       layers = 4, hidden = 128, heads = 8, ffn = 344, vocab = 256
-      activation = gelu
       rope(theta = 10000)
     }
     cluster { node from "laptop" }
-    parallel { tp = 2, pp = 2 }
-    train { seq = 128, micro_batch = 4, global_batch = 32, steps = 10, precision = fp32,
+    parallel { tp = 2, pp = 2, schedule = dualpipe }
+    train { seq = 128, micro_batch = 1, global_batch = 32, steps = 10, precision = fp32,
             lr_schedule = cosine }
 Instead:
     model small {
@@ -25,8 +24,8 @@ Instead:
       rope(theta = 10000)
     }
     cluster { node from "laptop" }
-    parallel { tp = 2, pp = 2 }
-    train { seq = 128, micro_batch = 4, global_batch = 32, steps = 10, precision = fp32,
+    parallel { tp = 2, pp = 2, schedule = one_f_one_b }
+    train { seq = 128, micro_batch = 1, global_batch = 32, steps = 10, precision = fp32,
             lr_schedule = cosine }
 """,
     ),
