@@ -14,26 +14,27 @@ from math import ceil
 from parlay.compiler.ledger.time.machine import Machine
 
 TILE_M, TILE_N = 128, 128
-FILL = 192.0
-"""Depth k, in elements, that costs as much as the start of a tile's pipeline of loads."""
+FILL_S = 0.9e-6
+"""Seconds that a tile's pipeline of loads takes to fill, and its result to leave."""
 
 
-def lost(m: float, n: float, k: float, units: int) -> float:
+def lost(m: float, n: float, k: float, units: int, flops: float) -> float:
     """By how much the shape slows a product down: 1 where nothing is lost."""
     tiles_m, tiles_n = ceil(m / TILE_M), ceil(n / TILE_N)
     tile = (tiles_m * TILE_M / m) * (tiles_n * TILE_N / n)
     waves = tiles_m * tiles_n / units
     # Half a wave is lost in the mean; kernels with split k or persistent tiles win part of it back.
     wave = 1.0 + 0.5 * (ceil(waves) / waves - 1.0) if waves > 1 else waves**-0.7
+    inside = 2.0 * TILE_M * TILE_N * k / (flops / units)  # of one tile, at full rate
     odd = 1.0 if k % 8 == 0 and n % 8 == 0 else 1.5
-    return (1.0 + 0.5 * (tile - 1.0)) * wave * (1.0 + FILL / k) * odd
+    return (1.0 + 0.5 * (tile - 1.0)) * wave * (1.0 + FILL_S / inside) * odd
 
 
 @lru_cache(maxsize=4096)
 def _seconds(
     m: float, n: float, k: float, flops: float, rate: float, units: int, width: float
 ) -> float:
-    work = 2.0 * m * n * k / flops * lost(m, n, k, units)
+    work = 2.0 * m * n * k / flops * lost(m, n, k, units, flops)
     moved = (width * (m * k + n * k) + 2.0 * m * n) / rate
     return float((work**4 + moved**4) ** 0.25)
 
