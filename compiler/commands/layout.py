@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import print_json, show
-from parlay.compiler.layout import Layout, to_json
+from parlay.compiler.layout import Layout, Stage, to_json
+from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.diagnostics.cells import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 
 def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
@@ -23,15 +30,15 @@ def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
         most = max(layout.world for _, layout in known)
         print(f"parlay: there is no rank {rank}: {most:,} ranks, counted from 0", file=sys.stderr)
         return 2
-    documents = [
-        to_json(layout, name=phase.name, groups=groups, rank=_in(layout, rank))
-        for phase, layout in known
-    ]
     if json:
+        documents = [
+            to_json(layout, name=phase.name, groups=groups, rank=_in(layout, rank))
+            for phase, layout in known
+        ]
         print_json({"version": 1, "phases": documents})
         return 0
-    for (phase, layout), document in zip(known, documents, strict=True):
-        _print(phase.name if len(known) > 1 else "", layout, document, groups=groups)
+    for phase, layout in known:
+        _print(phase, layout, named=len(known) > 1, rank=_in(layout, rank), groups=groups)
     return 0
 
 
@@ -40,41 +47,107 @@ def _in(layout: Layout, rank: int | None) -> int | None:
     return rank if rank is not None and 0 <= rank < layout.world else None
 
 
-def _print(name: str, layout: Layout, document: dict[str, Any], *, groups: bool) -> None:
+# ── For people ────────────────────────────────────────────────────────────────
+
+
+def _print(phase: Phase, layout: Layout, *, named: bool, rank: int | None, groups: bool) -> None:
     from rich.console import Console
+
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if named:
+        console.print(f'phase "{harmless(phase.name)}"', style="bold")
+    kinds = [kind for kind in _told(phase, layout) if layout.size(kind) > 1]
+    if rank is None:
+        _print_groups(console, phase, layout, kinds)
+        _print_stages(console, layout)
+    else:
+        _print_rank(console, layout, kinds, rank)
+    for kind in kinds if groups else ():
+        console.print(kind, style="bold")
+        for ranks in layout.groups(kind):
+            console.print("  " + " ".join(map(str, ranks)))
+
+
+def _told(phase: Phase, layout: Layout) -> Iterator[str]:
+    """The kinds of groups that say something new: none of experts where the model has none, and
+    of two kinds with the same groups the first."""
+    dense = phase.spec.model is not None and phase.spec.model.experts is None
+    seen = set()
+    for kind, group in layout.kinds.items():
+        if dense and group.grid in (layout.expert, layout.sharded_expert):
+            continue
+        lines = ((group.grid.size(axis), group.grid.stride(axis)) for axis in group.axes)
+        same = (group.ends, *sorted(line for line in lines if line[0] > 1))
+        if same not in seen:
+            seen.add(same)
+            yield kind
+
+
+def _print_groups(console: Console, phase: Phase, layout: Layout, kinds: Sequence[str]) -> None:
+    cluster = phase.spec.cluster
+    assert cluster is not None, "a layout needs a cluster"
+    link = cluster.node.link.kind if cluster.node.link else "link"
+    wires = {"link": link, "fabric": cluster.fabric.kind if cluster.fabric else "fabric"}
+    table = _table("group", "size", "groups", "nodes", "over")
+    for kind in kinds:
+        reach = layout.reach(kind)
+        numbers = (reach.size, reach.count, reach.nodes)
+        table.add_row(kind, *map(str, numbers), wires.get(reach.link, reach.link))
+    ranks = f"{layout.world:,} ranks" if layout.world > 1 else "1 rank"
+    console.print(ranks, style="bold")
+    if kinds:
+        console.print(table)
+
+
+def _print_stages(console: Console, layout: Layout) -> None:
+    if not layout.stages:
+        return
+    table = _table("stage", "chunk", "layers", "holds")
+    for stage in layout.stages:
+        ends = {"embedding": stage.embedding, "head": stage.head}
+        holds = ", ".join(word for word, held in ends.items() if held)
+        table.add_row(str(stage.stage), str(stage.chunk), _layers(stage), holds)
+    console.print(table)
+
+
+def _print_rank(console: Console, layout: Layout, kinds: Sequence[str], rank: int) -> None:
+    where = f"node {layout.node_of(rank)}, fast domain {layout.domain_of(rank)}"
+    console.print(f"rank {rank}: {where}", style="bold")
+    table = _table("group", "place", "ranks")
+    at, peers = layout.coordinates(rank), layout.peers(rank)
+    for kind in kinds:
+        if kind in peers:
+            place = f"{at[kind]} of {layout.size(kind)}" if kind in at else ""
+            table.add_row(kind, place, _ranges(peers[kind]))
+    console.print(table)
+    for stage in layout.stages_of(rank):
+        console.print(f"stage {stage.stage}, chunk {stage.chunk}: layers {_layers(stage)}")
+
+
+def _table(*titles: str) -> Table:
+    """A table whose first and last columns are words, the others numbers."""
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if name:
-        console.rule(name, align="left")
-    console.print(f"{layout.world} ranks", style="bold")
-    table = Table(box=None, header_style="bold")
-    for title in ("group", "size", "groups", "nodes", "link"):
-        table.add_column(title, justify="left" if title in ("group", "link") else "right")
-    for kind, group in layout.kinds.items():
-        if group.size > 1:
-            reach = layout.reach(kind)
-            count = layout.world // group.size if kind != "embedding" else len(group.all())
-            table.add_row(kind, str(group.size), str(count), str(reach.nodes), reach.link)
-    console.print(table)
-    if document.get("stages"):
-        stages = Table(box=None, header_style="bold")
-        for title in ("stage", "chunk", "layers", "holds"):
-            stages.add_column(title, justify="right" if title != "holds" else "left")
-        for stage in layout.stages:
-            ends = [
-                word
-                for word, held in (("embedding", stage.embedding), ("head", stage.head))
-                if held
-            ]
-            span = f"{stage.first}-{stage.last}"
-            stages.add_row(str(stage.stage), str(stage.chunk), span, ", ".join(ends))
-        console.print(stages)
-    if "rank" in document:
-        for key, value in document["rank"].items():
-            console.print(f"{key}: {value}", markup=False)
-    if groups:
-        for kind, members in document["groups"].items():
-            console.print(kind, style="bold")
-            for ranks in members:
-                console.print("  " + " ".join(map(str, ranks)))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for title in titles:
+        words = title in ("group", "over", "holds", "place", "ranks")
+        table.add_column(title, justify="left" if words else "right", no_wrap=True)
+    return table
+
+
+def _layers(stage: Stage) -> str:
+    return f"{stage.first}-{stage.last}"
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """`0-7 16-23`; what is longer than eight runs is cut in its middle."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    shown = [f"{run[0]}-{run[-1]}" if len(run) > 2 else " ".join(map(str, run)) for run in runs]
+    if len(shown) > 8:
+        shown = [*shown[:4], "…", shown[-1], f"({len(ranks)} ranks)"]
+    return " ".join(shown)
