@@ -59,7 +59,7 @@ def document(path: Path) -> tuple[dict[str, Any], list[Scored]]:
     scored = [predict(case) for case in cases]
     baseline = report([Scored(case, flat(case)) for case in cases])
     figures = report(scored)
-    memory = memory_report(path)
+    memory = memory_report(path, cases)
     ordered = {
         "version": 1,
         "step_time": figures.pop("step_time"),
@@ -85,7 +85,7 @@ def show(figures: dict[str, Any]) -> str:
             lines.append(f"{_line(name, row)}   flat: {beside['median']:6.1%} {beside['p90']:6.1%}")
     rank, guess = figures["ranking"], figures["baseline"]["ranking"]
     lines += ["", "ranking: " + _ranking(rank), "   flat: " + _ranking(guess)]
-    lines += [_line("memory", figures["memory"]), f"out of memory: {figures['out_of_memory']}"]
+    lines += [_line("memory", figures["memory"]), _fitted(figures["out_of_memory"])]
     lines += ["", "skipped", *(f"  {n:5d}  {why}" for why, n in figures["skipped"].items())]
     return "\n".join(lines)
 
@@ -95,6 +95,13 @@ def _line(name: str, row: dict[str, Any]) -> str:
         return f"{name:28s}    0"
     worst = f" {row['worst']:6.1%}" if "worst" in row else ""
     return f"{name:28s} {row['count']:4d}  {row['median']:6.1%} {row['p90']:6.1%}{worst}"
+
+
+def _fitted(row: dict[str, int]) -> str:
+    return (
+        f"out of memory: {row['told_right']} of {row['stated']} told right; "
+        f"ran: {row['ran_told_right']} of {row['ran']}"
+    )
 
 
 def _ranking(row: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from math import log
 from types import MappingProxyType
@@ -126,10 +126,21 @@ def family(gpu: Gpu, table: Mapping[str, Any]) -> str:
 
 def of(spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
     """What prices `spec`; `table` in place of the package's own, as the fit uses it."""
-    table = table or load()
     assert spec.cluster is not None and spec.train is not None
-    kind, framework, stacks = rows(spec, table)
-    gpu, precision = spec.cluster.node.gpu, spec.train.precision
+    gpu, train = spec.cluster.node.gpu, spec.train
+    if table is None:
+        return _packaged(gpu, train.precision, train.stack)
+    return _of(gpu, train.precision, train.stack, table)
+
+
+@lru_cache(maxsize=256)
+def _packaged(gpu: Gpu, precision: str, stack: str) -> Efficiency:
+    return _of(gpu, precision, stack, load())
+
+
+def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Efficiency:
+    kind = family(gpu, table)
+    stacks, framework = named(stack, table)
     row = table["family"][kind]
     factors = {name: 1.0 / row.get(name, 1.0) for name in COMPONENTS}
     recipe = row.get(precision, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from parlay.compiler.layout import Layout, Reach
@@ -42,6 +42,7 @@ class Machine:
     memory_rate: float
     units: int
     cluster: Cluster
+    known: dict[str, Wire] = field(default_factory=dict)
 
     @classmethod
     def of(cls, spec: Spec, *, units: int, peak: float | None = None) -> Machine:
@@ -54,12 +55,17 @@ class Machine:
         return cls(wide, low, gpu.bandwidth_bytes_per_s or wide / 300, units, cluster)
 
     def wire(self, layout: Layout, kind: str) -> Wire:
-        """The wire of the groups of `kind`.
+        """The wire of the groups of `kind`, worked out once.
 
         On the fabric a ring enters and leaves a node (or a domain of several nodes) through the
         cards of the ranks it has there, so its rate is one GPU's share of the cards times those
         ranks, never above the link's.
         """
+        if kind not in self.known:
+            self.known[kind] = self._wire(layout, kind)
+        return self.known[kind]
+
+    def _wire(self, layout: Layout, kind: str) -> Wire:
         reach = layout.reach(kind)
         near, latency = self._link()
         if reach.link == "link":

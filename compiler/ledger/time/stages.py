@@ -44,14 +44,12 @@ class Pipeline:
     blocks: tuple[Block, ...]
     counts: tuple[tuple[float, ...], ...]
 
-    def seconds(self, rank: int) -> tuple[float, float]:
-        """Forward and backward of one microbatch on `rank`."""
-        forward = sum(
-            n * b.seconds_forward for n, b in zip(self.counts[rank], self.blocks, strict=True)
-        )
-        backward = sum(
-            n * b.seconds_backward for n, b in zip(self.counts[rank], self.blocks, strict=True)
-        )
+    def seconds(self, counts: tuple[float, ...]) -> tuple[float, float]:
+        """Forward and backward of one microbatch through `counts` blocks."""
+        forward = backward = 0.0
+        for number, block in zip(counts, self.blocks, strict=True):
+            forward += number * block.seconds_forward
+            backward += number * block.seconds_backward
         return forward, backward
 
     def parts(self, counts: tuple[float, ...]) -> dict[str, float]:
@@ -93,12 +91,16 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
     ]
     blocks += [_embedding(spec, machine, efficiency), _head(spec, machine, joined, efficiency)]
     counts = [[0.0, 0.0, 0.0, 0.0] for _ in range(spec.parallel.pp)]
+    copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
+    before = 0
     for stage in layout.stages:
         experts = 0
         if mixture is not None:
-            experts = mixture.layers_before(stage.last + 1) - mixture.layers_before(stage.first)
+            if stage.embedding:
+                before = 0
+            upto = mixture.layers_before(stage.last + 1)
+            experts, before = upto - before, upto
         at = counts[stage.stage]
-        copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
         at[0] += copies * (stage.layers - experts)
         at[1] += copies * experts
         at[2] += copies * stage.embedding

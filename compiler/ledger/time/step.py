@@ -50,7 +50,8 @@ def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) ->
     machine = Machine.of(spec, units=rates.units, peak=rates.peak)
     m = microbatches_of(spec)
     line = stages.pipeline(spec, layout, machine, rates)
-    times = [sum(line.seconds(rank)) for rank in range(parallel.pp)]
+    priced = {counts: sum(line.seconds(counts)) for counts in set(line.counts)}
+    times = [priced[counts] for counts in line.counts]
     hop = _hop(spec, layout, machine)
     busiest = max(range(parallel.pp), key=times.__getitem__)
     every = [t + hop * rates.factors["pp"] for t in times]
@@ -62,7 +63,7 @@ def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) ->
     add(parts, line.parts(whole), share)
     if hop:
         add(parts, {"pp": hop}, m + share * (parallel.pp - 1))
-    forward, backward = line.seconds(busiest)
+    forward, backward = line.seconds(line.counts[busiest])
     held = held_by_rank(spec, layout, busiest)
     moved = tuple(
         traffic.transfers(
@@ -85,10 +86,18 @@ def held_by_rank(spec: Spec, layout: Layout, rank: int) -> Parameters:
     """The parameters of a rank of one stage."""
     assert spec.model is not None
     parallel = spec.parallel
+    experts = spec.model.experts
     held = Parameters()
+    known: dict[tuple[int, int, bool, bool], Parameters] = {}
     for chunk in layout.stages:
-        if chunk.stage == rank:
-            held += stage_parameters(
+        if chunk.stage != rank:
+            continue
+        mixed = 0
+        if experts is not None:
+            mixed = experts.layers_before(chunk.last + 1) - experts.layers_before(chunk.first)
+        key = (chunk.layers, mixed, chunk.embedding, chunk.head)
+        if key not in known:
+            known[key] = stage_parameters(
                 spec.model,
                 range(chunk.first, chunk.last + 1),
                 embedding=chunk.embedding,
@@ -98,6 +107,7 @@ def held_by_rank(spec: Spec, layout: Layout, rank: int) -> Parameters:
                 ep=parallel.ep,
                 vocab_rows=padded_vocab(spec),
             )
+        held += known[key]
     return held
 
 
