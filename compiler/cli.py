@@ -70,12 +70,37 @@ def ledger(
     formulas: Annotated[
         bool, typer.Option("--formulas", help="The arithmetic of each figure.")
     ] = False,
+    nodes: Annotated[
+        str, typer.Option("--nodes", help="Also on these numbers of nodes: 8,16,32.")
+    ] = "",
+    at: Annotated[
+        str | None, typer.Option("--at", help="A speed that was measured, such as 430TFLOP/s.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Account parameters, memory, communication and time of every phase."""
     from parlay.compiler.commands.ledger import run
+    from parlay.compiler.commands.options import node_counts, stated_speed
 
-    _exit(run(files, formulas=formulas, json=json))
+    counts, speed = node_counts(nodes), stated_speed(at)
+    _exit(run(files, formulas=formulas, json=json, nodes=counts, at=speed))
+
+
+@app.command()
+def diff(
+    a: File,
+    b: File,
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option("--fail-if", help='Exit 1 where it holds, such as "memory.peak > +2%".'),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell what changes from one file to another, and whether a checkpoint reshards."""
+    from parlay.compiler.commands.diff import run
+    from parlay.compiler.commands.options import gates
+
+    _exit(run(a, b, gates(fail_if or []), json=json))
 
 
 @app.command()

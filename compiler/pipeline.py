@@ -6,8 +6,8 @@ an exception is a fault of Parlay's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -88,7 +88,21 @@ def checked(job: Job, targets: Iterable[str] = ()) -> Job:
         from parlay.compiler.backends import refusals
 
         told += [said for phase in job.phases for name in targets for said in refusals(name, phase)]
+    told += _asserted(replace(job, diagnostics=tuple(told)))
     return Job(job.path, job.sources, job.phases, tuple(dict.fromkeys(told)))
+
+
+def _asserted(job: Job) -> Iterator[Diagnostic]:
+    """The asserts that do not hold; they are asked where no error stands."""
+    for phase in job.phases:
+        if not phase.asserts or job.errors or phase.open or phase.spec.model is None:
+            continue
+        from parlay.compiler.ledger.asserts import judge
+        from parlay.compiler.ledger.document import ledger
+
+        layout = lay_out(phase)
+        if layout is not None:
+            yield from judge(phase, ledger(phase, layout), job.sources).diagnostics
 
 
 def emit(job: Job, target: str) -> Emission:

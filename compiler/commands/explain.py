@@ -95,6 +95,9 @@ def _texts() -> Iterator[Mapping[str, tuple[str, str]]]:
     from parlay.compiler.spec.codes import CODES as of_names
 
     yield of_names
+    from parlay.compiler.ledger.codes import CODES as of_ledger
+
+    yield of_ledger
     from parlay.compiler.backends.torch.codes import CODES as of_torch
 
     yield of_torch

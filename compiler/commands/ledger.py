@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
+from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling
 from parlay.compiler.commands.printing import print_json, refused, show
+from parlay.compiler.commands.scaling import Point, scaling
+from parlay.compiler.commands.scaling import to_json as scaling_to_json
+from parlay.compiler.ledger.asserts import Judgement, judge
+from parlay.compiler.ledger.asserts import to_json as asserts_to_json
 from parlay.compiler.ledger.document import Ledger, ledger
+from parlay.compiler.ledger.stated import beyond_peak
 from parlay.compiler.ledger.to_json import to_json
+from parlay.dsl.diagnostics import Diagnostic
+from parlay.dsl.units import Quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,14 +40,34 @@ SHORT = {
 """Categories as the table's heads have them."""
 
 
-def run(files: Sequence[Path], *, formulas: bool = False, json: bool = False) -> int:
-    """Prints the ledger of every phase of every file; 1 where a file has no layout."""
-    books: list[tuple[Path, list[Ledger]]] = []
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One phase of a file: its ledger, its asserts, and the same file on other nodes."""
+
+    book: Ledger
+    judgement: Judgement
+    scaling: tuple[Point, ...] = ()
+
+
+def run(
+    files: Sequence[Path],
+    *,
+    formulas: bool = False,
+    json: bool = False,
+    nodes: Sequence[int] = (),
+    at: Quantity | None = None,
+) -> int:
+    """Prints the ledger of every phase of every file.
+
+    1 where a file has no layout, an assert does not hold or `at` is a speed that no GPU has.
+    """
+    books: list[tuple[Path, list[Account]]] = []
+    failed = False
     for path in dict.fromkeys(files):
         job = pipeline.load(path)
         if refused(job):
             return 1
-        accounts = []
+        accounts, told = [], list[Diagnostic]()
         for phase in job.phases:
             layout = pipeline.lay_out(phase)
             if layout is None or phase.open or phase.spec.model is None:
@@ -46,17 +75,35 @@ def run(files: Sequence[Path], *, formulas: bool = False, json: bool = False) ->
                 if layout is not None:
                     print(_lacks(phase.open, path), file=sys.stderr)
                 return 1
-            accounts.append(ledger(phase, layout))
+            book = ledger(phase, layout, stated=at)
+            too_fast = beyond_peak(phase, book)
+            if too_fast is not None:
+                show([replace(job, diagnostics=(too_fast,))], summary=True, stream=sys.stderr)
+                return 1
+            judgement = judge(phase, book, job.sources)
+            told += judgement.diagnostics
+            accounts.append(Account(book, judgement, scaling(phase, book, nodes)))
+        if told:
+            failed = True
+            told = list(dict.fromkeys(told))
+            show([replace(job, diagnostics=tuple(told))], summary=True, stream=sys.stderr)
         books.append((path, accounts))
     if json:
         documents = [
-            {"file": str(path), "phases": [to_json(each, formulas=formulas) for each in accounts]}
+            {"file": str(path), "phases": [_document(each, formulas=formulas) for each in accounts]}
             for path, accounts in books
         ]
         print_json({"version": 1, "files": documents})
-        return 0
-    _print(books, formulas=formulas)
-    return 0
+    else:
+        _print(books, formulas=formulas)
+    return 1 if failed else 0
+
+
+def _document(each: Account, *, formulas: bool) -> dict[str, Any]:
+    document = to_json(each.book, formulas=formulas)
+    document["asserts"] = asserts_to_json(each.judgement)
+    document["scaling"] = scaling_to_json(each.scaling)
+    return document
 
 
 def _lacks(open_fields: object, path: Path) -> str:
@@ -65,18 +112,21 @@ def _lacks(open_fields: object, path: Path) -> str:
     return "the ledger needs a model"
 
 
-def _print(books: Sequence[tuple[Path, list[Ledger]]], *, formulas: bool) -> None:
+def _print(books: Sequence[tuple[Path, list[Account]]], *, formulas: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
     for path, accounts in books:
-        for each in accounts:
+        for account in accounts:
+            each = account.book
             title = f"{path}" + (f" · {each.name}" if len(accounts) > 1 else "")
             console.rule(title, align="left")
             _heading(console, each)
             _memory(console, each, formulas=formulas)
             _communication(console, each, formulas=formulas)
             _closing(console, each)
+            print_asserts(console, account.judgement)
+            print_scaling(console, account.scaling)
 
 
 def _heading(console: Console, each: Ledger) -> None:
@@ -169,8 +219,9 @@ def _closing(console: Console, each: Ledger) -> None:
     time, run = each.time, each.run
     if time is not None:
         mfu = "" if time.mfu is None else f", MFU {time.mfu:.1%}"
+        band = f"± {time.band:.0%}" if time.band else "as stated"
         console.print(
-            f"step {time.step_seconds:.3g} s ± {time.band:.0%}, "
+            f"step {time.step_seconds:.3g} s {band}, "
             f"{time.tokens_per_second_per_gpu:,.0f} tokens/s/GPU{mfu}, bubble {time.bubble:.1%}"
         )
     if run.days is not None and run.gpu_hours is not None:

@@ -18,6 +18,7 @@ from parlay.compiler.ledger.pipelining import Pipelining, pipelining
 from parlay.compiler.ledger.time import TimeLine, time_of
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.units import Quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,16 @@ class Ledger:
     inference: Inference
 
 
-def ledger(phase: Phase, layout: Layout) -> Ledger:
-    """The ledger of a phase whose layout passed its checks."""
+def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> Ledger:
+    """The ledger of a phase whose layout passed its checks; `stated` is a measured speed."""
     spec = phase.spec
     assert spec.model is not None
     memory = account(spec, layout)
     time = _time(spec, layout)
+    if stated is not None:
+        from parlay.compiler.ledger.stated import at_speed
+
+        time = at_speed(spec, layout, time, stated)
     shape = None
     if spec.train is not None:
         shape = pipelining(spec.parallel, max(1, microbatches(spec)))

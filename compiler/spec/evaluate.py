@@ -163,8 +163,13 @@ class Evaluator:
             return "auto"
         if isinstance(schema.default, Derived) and path == "parallel.dp":
             value = self._derive(schema.default)
+            said = shown(value, schema.types)
             self.origins[path] = Origin(
-                Kind.DERIVED, entry.origin.span, schema.default.words, shown(value, schema.types)
+                Kind.DERIVED,
+                entry.origin.span,
+                schema.default.words,
+                said,
+                restricted=restricted,
             )
             self._keep_exact(path, value, schema.types)
             if value is not None and not _fits(value, restricted):
@@ -179,7 +184,9 @@ class Evaluator:
             if value is None and any(p in self.open for p in schema.default.paths):
                 self.open[path] = restricted
             return value
-        self.origins[path] = Origin(Kind.FILE, entry.origin.span, "", "auto")
+        self.origins[path] = Origin(
+            Kind.FILE, entry.origin.span, "", "auto", restricted=restricted
+        )
         self.open[path] = restricted
         return BAD
 
@@ -361,7 +368,7 @@ class Evaluator:
             value = self._let_value(ref)
             if value is None:
                 if not self._is_let(ref) and ref.path[0].text not in self.table.unread:
-                    self._tell(problems.unknown_name(ref, self._all_names()))
+                    self._tell(problems.unknown_name(ref, self.names()))
                 return None
             if isinstance(value, units.Quantity):
                 return value
@@ -375,7 +382,7 @@ class Evaluator:
             if parent in self.schemas:
                 self.field(parent)  # an option of a variant
             if path not in self.exact:
-                self._tell(problems.unknown_name(ref, self._all_names()))
+                self._tell(problems.unknown_name(ref, self.names()))
                 return None
         if path in self.schemas or path == "cluster.gpus":
             value = self.field(path)
@@ -388,7 +395,8 @@ class Evaluator:
             return None
         return self.exact[path]
 
-    def _all_names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Everything that a reference may be called."""
         paths = [path for path in self.schemas if not path.startswith("target.")]
         return [*self.table.lets, *paths, "cluster.gpus", "gpu.memory"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from parlay.compiler.spec import arithmetic, problems
+from parlay.compiler.spec import arithmetic, asserting, problems
 from parlay.compiler.spec.blocks import Spec, Target
 from parlay.compiler.spec.entries import Collector, Presets, Table, from_catalog
 from parlay.compiler.spec.evaluate import Evaluator
@@ -23,7 +23,8 @@ from parlay.dsl.source import Span
 class Phase:
     """One phase of a job: `main`, or a named one laid over it.
 
-    Fields of `spec` that are in error, or in `open`, are None.
+    Fields of `spec` that are in error, or in `open`, are None. `evaluator` answers for the names
+    in `asserts`.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Phase:
     asserts: tuple[syntax.Assert, ...] = ()
     allows: tuple[syntax.Allow, ...] = ()
     model_name: str = ""
+    evaluator: Evaluator | None = field(default=None, compare=False, repr=False)
 
 
 Imports = Callable[[syntax.Import], "tuple[syntax.File | None, tuple[Diagnostic, ...]]"]
@@ -112,6 +114,7 @@ def _phase(name: str, table: Table, whole: Span, diagnostics: list[Diagnostic]) 
     if evaluator.open:
         told = [(path, evaluator.origins[path].span) for path in sorted(evaluator.open)]
         evaluator.tell(problems.open_fields(told))
+    asserting.examine(evaluator, table.asserts)
     diagnostics.extend(evaluator.diagnostics)
     allowed = {allow.code.text: (allow.span, allow.reason.value) for allow in table.allows}
     if spec.cluster is not None:
@@ -126,6 +129,7 @@ def _phase(name: str, table: Table, whole: Span, diagnostics: list[Diagnostic]) 
         tuple(table.asserts),
         tuple(table.allows),
         table.names.get("model", ""),
+        evaluator,
     )
 
 
