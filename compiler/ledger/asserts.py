@@ -194,7 +194,7 @@ def _beyond_peak(
     asked = "more than an MFU of 100%" if needed is None else f"an MFU of {_percent(needed)}"
     left, right = _pair(*found)
     return error(
-        "W210",
+        "W280",
         f"`{verdict.text}` asks for {asked}",
         claim.left.span,
         f"{left} at the GPU's peak",

@@ -27,7 +27,7 @@ Instead:
     assert memory.peak <= 90% * gpu.memory
 """,
     ),
-    "W210": (
+    "W280": (
         "faster than the GPU",
         """
 What: an `assert`, or a speed given to `parlay ledger --at`, needs more floating-point work a second

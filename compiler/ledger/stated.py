@@ -83,7 +83,7 @@ def beyond_peak(phase: Phase, ledger: Ledger) -> Diagnostic | None:
     assert train is not None
     rate = show(Fraction(time.peak_flops * time.mfu), Dimension.COMPUTE)
     return error(
-        "W210",
+        "W280",
         f"{rate} a GPU is an MFU of {time.mfu:.1%} at {train.precision}",
         phase.origins.span("train.precision"),
         f"the dense peak of {train.precision} is {peak}",
