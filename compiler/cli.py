@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from parlay.compiler.commands import complete
 
 app = typer.Typer(
     name="parlay",
     help="A compiler for parallel training layouts.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -34,7 +34,10 @@ File = Annotated[Path, typer.Argument(help="A .par file.", show_default=False)]
 Files = Annotated[list[Path], typer.Argument(help=".par files.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 Targets = Annotated[
-    list[str] | None, typer.Option("--target", "-t", help="Also the rules of this back end.")
+    list[str] | None,
+    typer.Option(
+        "--target", "-t", help="Also the rules of this back end.", autocompletion=complete.targets
+    ),
 ]
 
 
@@ -44,11 +47,60 @@ def check(
     target: Targets = None,
     format: Annotated[Format, typer.Option("--format", help="How to print.")] = Format.terminal,
     json: Json = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Apply the fixes that are offered.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Check again after a change.")] = False,
 ) -> None:
     """Tell every mistake of every file, before anything is queued."""
     from parlay.compiler.commands.check import run
 
-    _exit(run(files, _known(target or []), "json" if json else format.value))
+    how = "json" if json else format.value
+    _exit(run(files, _known(target or []), how, fix=fix, watch=watch))
+
+
+@app.command()
+def fmt(
+    files: Annotated[
+        list[Path], typer.Argument(help=".par files; - is stdin.", show_default=False)
+    ],
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Change nothing; show it.")] = False,
+) -> None:
+    """Write files in their canonical form, comments kept."""
+    from parlay.compiler.commands.fmt import run
+
+    _exit(run(files, check=check, diff=diff))
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="The file to write.")] = "job",
+    model: Annotated[
+        str, typer.Option("--model", help="A model preset.", autocompletion=complete.models)
+    ] = "llama3-8b",
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="A node preset.", autocompletion=complete.nodes)
+    ] = "dgx-h100",
+) -> None:
+    """Write a commented starter file."""
+    from parlay.compiler.commands.init import run
+
+    _exit(run(name, model, cluster))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of the blocks."""
+    from parlay.compiler.commands.schema import run
+
+    _exit(run())
+
+
+@app.command()
+def lsp() -> None:
+    """Serve an editor over stdin and stdout (the Language Server Protocol)."""
+    from parlay.compiler.server import serve
+
+    _exit(serve())
 
 
 @app.command()
@@ -106,11 +158,19 @@ def diff(
 @app.command()
 def explain(
     code: Annotated[
-        str | None, typer.Argument(help="A diagnostic's code.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="A diagnostic's code.", show_default=False, autocompletion=complete.codes
+        ),
     ] = None,
     file: Annotated[Path | None, typer.Argument(help="With --field.", show_default=False)] = None,
     field: Annotated[
-        str | None, typer.Option("--field", help="A field's path, such as parallel.dp.")
+        str | None,
+        typer.Option(
+            "--field",
+            help="A field's path, such as parallel.dp.",
+            autocompletion=complete.fields,
+        ),
     ] = None,
 ) -> None:
     """Print the page of a rule, or where a field's value comes from."""
@@ -127,7 +187,13 @@ def explain(
 def compile_(
     file: File,
     target: Annotated[
-        list[str], typer.Option("--target", "-t", help="A back end; `list` names them.")
+        list[str],
+        typer.Option(
+            "--target",
+            "-t",
+            help="A back end; `list` names them.",
+            autocompletion=complete.targets,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The output folder.")] = Path("out"),
     force: Annotated[bool, typer.Option("--force", help="Replace edited files too.")] = False,
@@ -169,9 +235,15 @@ def verify(
 @app.command()
 def catalog(
     kind: Annotated[
-        str | None, typer.Argument(help="model, gpu or node.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="model, gpu or node.", show_default=False, autocompletion=complete.kinds
+        ),
     ] = None,
-    name: Annotated[str | None, typer.Argument(help="One preset.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One preset.", show_default=False, autocompletion=complete.presets),
+    ] = None,
 ) -> None:
     """List the presets, or print one with its source."""
     from parlay.compiler.commands.catalog import run

@@ -1,0 +1,41 @@
+"""Changing a file that a person wrote: all of it or nothing, with its permissions."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+def rewrite(path: Path, text: str) -> None:
+    """`path` holds `text` afterwards, or, where `OSError` is raised, what it held before.
+
+    Permissions and, where allowed, the owner stay. Through a link the file it names is changed.
+    """
+    from tempfile import mkstemp
+
+    target = Path(os.path.realpath(path))
+    before = target.stat()
+    if not os.access(target, os.W_OK):
+        raise PermissionError(13, "Permission denied", str(path))
+    handle, name = mkstemp(prefix=f".{target.name}-"[:60], dir=target.parent)
+    staged = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        # Others may not be allowed to give a file away; it then belongs to whoever changed it.
+        with suppress(OSError, AttributeError):
+            os.chown(staged, before.st_uid, before.st_gid)
+        staged.chmod(stat.S_IMODE(before.st_mode))
+        staged.replace(target)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+
+
+def reason(failure: OSError) -> str:
+    """Why a file could not be written, in a few words."""
+    return (failure.strerror or str(failure)).lower()
