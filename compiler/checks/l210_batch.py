@@ -10,21 +10,23 @@ Why
 Example
     model from "llama3-8b"
     cluster { nodes = 2, node from "dgx-h100" }
-    parallel { tp = 2 }
+    parallel { tp = 2, zero = 1 }
     train {
       seq = 8Ki
       micro_batch = 2
       global_batch = 250
       #              ^^^ L210
+      recompute = full
     }
 Instead
     model from "llama3-8b"
     cluster { nodes = 2, node from "dgx-h100" }
-    parallel { tp = 2 }
+    parallel { tp = 2, zero = 1 }
     train {
       seq = 8Ki
       micro_batch = 2
       global_batch = 256
+      recompute = full
     }
 Source
     Megatron-Core, num_microbatches_calculator; DeepSpeed, config._batch_assertion.

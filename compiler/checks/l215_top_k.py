@@ -1,7 +1,8 @@
 """Tokens visit more experts than there are.
 
 What
-    `top_k` is at most `count`, and `top_groups` at most `groups`, which divides `count`.
+    `top_k` is at most `count`, and `top_groups` at most `groups`, which divides `count`; the groups
+    that a token may visit hold `top_k` experts.
 Why
     The router chooses `top_k` different experts for each token, from `top_groups` of the groups
     that the experts are dealt in.
@@ -51,6 +52,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         yield _too_many(
             subject, "top_groups", experts.top_groups, "groups", experts.groups, "group"
         )
+    elif experts.groups > 1 and experts.top_groups * experts.count < experts.top_k * experts.groups:
+        yield _too_few_groups(subject, experts.top_groups, experts.count // experts.groups)
     if experts.count % experts.groups:
         span, label = subject.label("model.experts.groups", "groups are of equal size")
         yield error(
@@ -61,6 +64,20 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
             also=[subject.label("model.experts.count", words.counted(experts.count, "expert"))],
             notes=[words.leaves(experts.count, experts.groups)],
         )
+
+
+def _too_few_groups(subject: Subject, groups: int, each: int) -> Diagnostic:
+    top_k = subject.model.experts.top_k if subject.model.experts else 0
+    span, label = subject.label("model.experts.top_groups", "groups that a token may visit")
+    return error(
+        CODE,
+        f"{words.counted(groups, 'group')} of {words.counted(each, 'expert')} cannot hold top_k = "
+        f"{top_k}",
+        span,
+        label,
+        also=[subject.label("model.experts.top_k", "each token visits so many")],
+        fixes=fix.set_fields(subject, {"model.experts.top_groups": -(-top_k // max(each, 1))}),
+    )
 
 
 def _too_many(subject: Subject, name: str, asked: int, of: str, there: int, one: str) -> Diagnostic:

@@ -5,7 +5,7 @@ What
 Why
     An expert's matrices are cut over etp as the MLP's are over tp.
 Example
-    model from "qwen3-30b-a3b" { experts { ffn = 772 } }
+    model from "qwen3-30b-a3b" { experts { ffn = 1_540 } }
     cluster { nodes = 4, node from "gb200-nvl72" }
     parallel {
       etp = 8
@@ -15,7 +15,7 @@ Example
       zero = 1
     }
 Instead
-    model from "qwen3-30b-a3b" { experts { ffn = 768 } }
+    model from "qwen3-30b-a3b" { experts { ffn = 1_536 } }
     cluster { nodes = 4, node from "gb200-nvl72" }
     parallel {
       etp = 8

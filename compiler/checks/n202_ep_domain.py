@@ -12,7 +12,6 @@ Example
     parallel {
       ep = 8
       #    ^ N202
-      pp = 4
       zero = 1
     }
 Instead
@@ -20,7 +19,6 @@ Instead
     cluster { nodes = 8, node from "dgx-h100" }
     parallel {
       ep = 8
-      pp = 4
       zero = 1
     }
 Source

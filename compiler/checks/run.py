@@ -14,7 +14,8 @@ from parlay.dsl.diagnostics import Diagnostic
 
 def subject_of(phase: Phase) -> Subject:
     """A phase as the rules see it; fixes change the main phase's text alone."""
-    return Subject(phase.spec, phase.origins, phase.open, editable=phase.name == "main")
+    editable = phase.name == "main"
+    return Subject(phase.spec, phase.origins, phase.open, editable, phase.targets)
 
 
 def run_rules(

@@ -10,7 +10,7 @@ Example
     cluster { nodes = 4, node from "dgx-h100" }
     parallel {
       tp = 2
-      pp = 8
+      pp = 4
       #    ^ S201
     }
     train {
@@ -23,7 +23,7 @@ Instead
     cluster { nodes = 4, node from "dgx-h100" }
     parallel {
       tp = 2
-      pp = 8
+      pp = 4
     }
     train {
       seq = 8Ki

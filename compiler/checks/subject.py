@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from parlay.compiler.checks.degrees import degrees_hold
 from parlay.compiler.layout import Layout, lay_out
-from parlay.compiler.spec.blocks import Cluster, Model, Parallel, Spec, Train
+from parlay.compiler.spec.blocks import Cluster, Model, Parallel, Spec, Target, Train
 from parlay.compiler.spec.origins import Kind, Origins
-from parlay.compiler.spec.schema import Derived, field_of, fields_of
+from parlay.compiler.spec.schema import Derived, Setting, field_of, fields_of
 from parlay.dsl.source import Span
 
 LAYOUT: Final = "layout"
@@ -24,13 +24,14 @@ class Subject:
 
     `open` are the fields left to the planner; `editable` says whether fixes may change the text
     that a value stands in, and `searching` that nobody will read what is told: then rules leave
-    suggestions out.
+    suggestions out. `targets` are the file's `target` blocks by name.
     """
 
     spec: Spec
     origins: Origins
     open: Mapping[str, Any] = field(default_factory=dict)
     editable: bool = True
+    targets: Mapping[str, Target] = field(default_factory=dict)
     searching: bool = False
 
     # ── Values ────────────────────────────────────────────────────────────────
@@ -45,6 +46,8 @@ class Subject:
         for name in path.split("."):
             if at is None:
                 return None
+            if isinstance(at, Setting):
+                return at.get(name)
             schema = field_of(type(at), name)
             assert schema is not None, f"no field {path}"
             at = getattr(at, schema.attribute)
@@ -124,6 +127,19 @@ class Subject:
 
     # ── Other layouts of the same job ─────────────────────────────────────────
 
+    def admits(self, values: Mapping[str, Any]) -> bool:
+        """Whether the file's `auto in […]` and `auto <= N` leave other `values`, by path."""
+        for path, value in values.items():
+            origin = self.origins.get(path)
+            restricted = origin.restricted if origin else None
+            if restricted is None:
+                continue
+            if restricted.choices is not None and value not in restricted.choices:
+                return False
+            if restricted.limit is not None and value > restricted.limit:
+                return False
+        return True
+
     def with_values(self, values: Mapping[str, Any]) -> Subject:
         """The same job with other values, by path; degrees that follow from them follow anew."""
         spec = self.spec
@@ -144,6 +160,8 @@ class Subject:
 
 def _changed(block: Any, path: list[str], value: Any) -> Any:
     name, *rest = path
+    if isinstance(block, Setting):
+        return replace(block, options={**block.options, name: value})
     schema = field_of(type(block), name)
     assert schema is not None, f"no field {name}"
     below = _changed(getattr(block, schema.attribute), rest, value) if rest else value

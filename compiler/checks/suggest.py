@@ -1,6 +1,8 @@
 """Layouts near the one asked for that hold: computed, and checked by the very rules.
 
-Only tp, pp and dp move; the world stays. What the rules would still refuse is not offered.
+The world stays, and with it cp; tp, pp and dp move, and what follows from them has to follow: the
+experts' degrees, the chunks of a pipeline rank, the shards. What the rules would still refuse is
+not offered, nor what the file's `auto in […]` excludes.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from itertools import islice
 from math import log2
 from typing import Any
 
-from parlay.compiler.checks import fix, rules, words
+from parlay.compiler.checks import budget, faults, fix, follow, words
 from parlay.compiler.checks.subject import Subject
 from parlay.dsl.diagnostics import Fix, Severity
 
 MOST = 3
 TRIED = 100
+PRICED = 12
+"""Layouts without an error that are looked at for one without a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,12 @@ class Help:
     fixes: tuple[Fix, ...] = ()
 
 
-def layouts(subject: Subject) -> Help:
-    """Help and fixes for at most three nearest legal layouts of the same world."""
-    found = near_layouts(subject)
+def layouts(subject: Subject, *, fixed: tuple[str, ...] = ()) -> Help:
+    """Help and fixes for at most three nearest legal layouts of the same world.
+
+    `fixed` are degrees that stay as they are.
+    """
+    found = near_layouts(subject, fixed=fixed)
     return Help(
         tuple(near.words for near in found), tuple(fix for near in found for fix in near.fixes)
     )
@@ -62,25 +69,31 @@ def choices(
     return Help((f"{name} = {words.listed(found, 'or')} fits",), fixes)
 
 
-def near_layouts(subject: Subject) -> tuple[Near, ...]:
+def near_layouts(subject: Subject, *, fixed: tuple[str, ...] = ()) -> tuple[Near, ...]:
     """At most three nearest legal layouts, nearest first; none while searching."""
     world = subject.world
     known = ("parallel.tp", "parallel.pp", "parallel.cp")
     if subject.searching or world is None or not subject.has(known):
         return ()
-    clean: list[Mapping[str, int]] = []
-    warned: list[Mapping[str, int]] = []
-    for tp, pp, dp in islice(_candidates(subject, world), TRIED):
-        degrees = {"parallel.tp": tp, "parallel.pp": pp, "parallel.dp": dp}
-        worst = _worst(subject, degrees)
+    clean: list[Mapping[str, Any]] = []
+    warned: list[Mapping[str, Any]] = []
+    for tp, pp, dp in islice(_candidates(subject, world, fixed), TRIED):
+        degrees = follow.degrees(
+            subject, {"parallel.tp": tp, "parallel.pp": pp, "parallel.dp": dp}, world
+        )
+        if not subject.admits(degrees):
+            continue
+        worst = faults.worst(subject, degrees)
         if worst is not Severity.ERROR:
             (warned if worst is Severity.WARNING else clean).append(degrees)
-        if len(clean) == MOST:
+        if len(clean) == MOST or len(clean) + len(warned) >= PRICED:
             break
     return tuple(_near(subject, degrees, world) for degrees in (clean or warned)[:MOST])
 
 
-def _candidates(subject: Subject, world: int) -> Iterator[tuple[int, int, int]]:
+def _candidates(
+    subject: Subject, world: int, fixed: tuple[str, ...]
+) -> Iterator[tuple[int, int, int]]:
     """tp, pp and dp of every grid of `world` ranks with the same cp, nearest first."""
     asked_tp, asked_pp = subject.parallel.tp, subject.parallel.pp
     free, rest = divmod(world, subject.parallel.cp)
@@ -89,7 +102,8 @@ def _candidates(subject: Subject, world: int) -> Iterator[tuple[int, int, int]]:
     ranked: list[tuple[float, int, int]] = []
     for tp in words.divisors(free):
         for pp in words.divisors(free // tp):
-            if (tp, pp) != (asked_tp, asked_pp):
+            moved = {"tp": tp != asked_tp, "pp": pp != asked_pp}
+            if any(moved.values()) and not any(moved[axis] for axis in fixed):
                 away = abs(log2(tp / asked_tp)) + abs(log2(pp / asked_pp))
                 ranked.append((away, -tp, pp))
     for _, tp, pp in sorted(ranked):
@@ -98,45 +112,30 @@ def _candidates(subject: Subject, world: int) -> Iterator[tuple[int, int, int]]:
 
 def holds(subject: Subject, values: Mapping[str, Any]) -> bool:
     """Whether the job with other `values`, by path, has no error in the rules that read them."""
-    return _worst(subject, values) is not Severity.ERROR
+    return subject.admits(values) and faults.worst(subject, values) is not Severity.ERROR
 
 
-def _worst(subject: Subject, values: Mapping[str, Any]) -> Severity | None:
-    """The worst that the rules which read what changes find, but for what the file allows."""
-    candidate = subject.with_values(values)
-    degrees = any(path.startswith("parallel.") for path in values)
-    if degrees and candidate.layout is None:
-        return Severity.ERROR
-    worst = None
-    for rule in rules.all_rules():
-        concerned = any(
-            path in values or (degrees and path.startswith(("layout", "parallel.")))
-            for path in rule.READS
-        )
-        if not concerned or not candidate.has(rule.READS):
-            continue
-        if rule.ALLOWED and rule.CODE in subject.origins.allowed:
-            continue
-        for told in rule.check(candidate):
-            if told.severity is Severity.ERROR:
-                return Severity.ERROR
-            if told.severity is Severity.WARNING:
-                worst = Severity.WARNING
-    return worst
-
-
-def _near(subject: Subject, degrees: Mapping[str, int], world: int) -> Near:
-    from parlay.compiler.checks.budget import fullest
-
-    title = ", ".join(f"{path.rpartition('.')[2]} = {value}" for path, value in degrees.items())
-    said = f"{title} keeps {words.counted(world, 'GPU')}"
-    state = fullest(subject.with_values(degrees))
-    if state is not None:
-        needed, budget = words.memory(state.total), words.memory(state.budget)
-        said += f" and fits (weights and states {needed} of {budget})"
-    edited = {
+def _near(subject: Subject, degrees: Mapping[str, Any], world: int) -> Near:
+    changed = {
         path: value
         for path, value in degrees.items()
+        if path in _NAMED or value != subject.value(path)
+    }
+    title = ", ".join(f"{_name(path)} = {value}" for path, value in changed.items())
+    said = f"{title} keeps {words.counted(world, 'GPU')}"
+    figures = budget.figures(subject.with_values(degrees))
+    if figures:
+        said += f" and fits{figures}"
+    edited = {
+        path: value
+        for path, value in changed.items()
         if value != subject.value(path) and (path != "parallel.dp" or subject.written(path))
     }
     return Near(said, fix.set_fields(subject, edited, title))
+
+
+_NAMED = ("parallel.tp", "parallel.pp", "parallel.dp")
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]

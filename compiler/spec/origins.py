@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from parlay.compiler.spec.schema import Open
 from parlay.dsl.source import Span
 
 
@@ -26,7 +27,8 @@ class Origin:
     derivations the keyword of the nearest block that is there (else the file's start). `words`
     name the preset, or say how the value was derived; `shown` is the value as people read it.
     `text` is the number as it is written, at `literal`: in the field itself or in a `let` that it
-    names; both are empty for anything that is computed.
+    names; both are empty for anything that is computed. `restricted` is what `auto in […]` or
+    `auto <= N` leaves.
     """
 
     kind: Kind
@@ -35,6 +37,7 @@ class Origin:
     shown: str = ""
     text: str = ""
     literal: Span | None = None
+    restricted: Open | None = None
 
 
 @dataclass(frozen=True, slots=True)

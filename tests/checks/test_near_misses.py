@@ -22,7 +22,8 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
     ("blocks", "codes"),
     [
         # world
-        ({"parallel": "{ tp = 8, pp = 8, dp = 1 }"}, []),
+        ({"parallel": "{ tp = 8, pp = 8, dp = 1, stages = auto }"}, []),
+        ({"parallel": "{ tp = 8, pp = 8, dp = 1 }"}, ["S209"]),
         ({"parallel": "{ tp = 8, pp = 8, dp = 2 }"}, ["L201"]),
         ({"parallel": "{ tp = 8, pp = 5 }"}, ["L201", "L206"]),
         ({"parallel": "{ tp = 128 }"}, ["L201", "L202", "L203"]),
@@ -41,7 +42,8 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
         ({"parallel": "{ tp = 8, pp = 4, schedule = interleaved(chunks = 8) }"}, []),
         ({"parallel": "{ tp = 8, pp = 4, schedule = interleaved(chunks = 3) }"}, ["L206"]),
         ({"parallel": "{ tp = 4, pp = 16, schedule = interleaved(chunks = 4) }"}, ["L206"]),
-        ({"parallel": "{ tp = 4, pp = 8, stages = [3, 4, 4, 4, 5, 5, 4, 3] }"}, []),
+        ({"parallel": "{ tp = 4, pp = 8, stages = [4, 5, 5, 5, 5, 4, 3, 1] }"}, []),
+        ({"parallel": "{ tp = 4, pp = 8, stages = [3, 4, 4, 4, 5, 5, 4, 3] }"}, ["S209"]),
         ({"parallel": "{ tp = 4, pp = 8, stages = auto }"}, []),
         ({"parallel": "{ tp = 1, pp = 64, stages = auto }"}, ["L209"]),
         ({"parallel": "{ tp = 8, pp = 2, stages = [16, 8, 9] }"}, ["L207", "L208"]),
@@ -79,7 +81,7 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
         ({"parallel": "{ tp = 8, order = [dp, tp] }"}, ["N201"]),
         # shard
         ({"parallel": "{ zero = 3, shard = 8 }"}, []),
-        ({"parallel": "{ zero = 3, cp = 4, shard = 2 }", "train": BATCH}, []),
+        ({"parallel": "{ zero = 3, cp = 4, shard = 2 }", "train": BATCH}, ["M204"]),
         ({"parallel": "{ zero = 3, cp = 4, shard = 32 }", "train": BATCH}, []),
         ({"parallel": "{ zero = 3, shard = 24 }"}, ["L222"]),
         # positions
@@ -103,8 +105,8 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
         ({"cluster": '{ node from "a100-pcie-pairs" }', "parallel": "{ tp = 2 }"}, []),
         ({"cluster": '{ node from "a100-pcie-pairs" }', "parallel": "{ tp = 4 }"}, ["N201"]),
         # pipeline
-        ({"parallel": "{ tp = 8, pp = 8 }", "train": train(batch=8)}, []),
-        ({"parallel": "{ tp = 8, pp = 8 }", "train": train(batch=7)}, ["S201"]),
+        ({"parallel": "{ tp = 8, pp = 8, stages = auto }", "train": train(batch=8)}, []),
+        ({"parallel": "{ tp = 8, pp = 8, stages = auto }", "train": train(batch=7)}, ["S201"]),
         ({"parallel": "{ tp = 8, schedule = one_f_one_b }"}, []),
         (
             {
@@ -123,7 +125,7 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
         # ZeRO
         ({"parallel": "{ tp = 8, zero = 2 }", "train": BATCH}, []),
         ({"parallel": "{ tp = 8, pp = 2, zero = 2 }", "train": train(batch=4)}, ["S201"]),
-        ({"parallel": "{ tp = 8, pp = 8, zero = 1 }", "train": BATCH}, ["W202"]),
+        ({"parallel": "{ tp = 8, pp = 8, zero = 1 }", "train": BATCH}, ["S209", "W202"]),
     ],
 )  # fmt: skip
 def test_codes(
@@ -147,12 +149,15 @@ def test_copied_heads_are_a_note(job: Callable[..., str], check: Check) -> None:
 
 def test_open_degrees_are_not_asked_about(job: Callable[..., str], check: Check) -> None:
     told = check(job(parallel="{ tp = auto, pp = 3 }"))
-    assert [each.code for each in told] == ["T114", "L206"]
+    assert [each.code for each in told] == ["T114", "L206", "L233"]
+    assert told[2].notes == ("no choice makes tp · cp · pp · dp = 64",)
+    told = check(job(parallel="{ tp = auto, pp = 4, zero = 4 }"))
+    assert [each.code for each in told] == ["T114", "L223"], "not told again for every choice"
 
 
 def test_model_by_its_parameters_alone(job: Callable[..., str], check: Check) -> None:
     """Published: 16 N / (tp · pp) = 87.5e9 bytes must not pass for 80e9."""
-    gpu = "node { gpus = 8, gpu { memory = 80GB } }"
+    gpu = "node { gpus = 8, gpu { memory = 80_000MB } }"
     text = job("{ params = 175B }", f"{{ nodes = 8, {gpu} }}", "{ tp = 8, pp = 4 }")
     [found] = check(text)
     assert found.code == "M201"

@@ -1,0 +1,129 @@
+"""The peak of a step does not fit the GPU.
+
+What
+    The highest of the moments of a step (loss, backward, optimizer step) on the fullest rank is at
+    most budget.memory · gpu.memory; an error from a tenth above it, a warning below that.
+Why
+    The state may fit and the activations not: they grow with the micro-batch, the sequence and the
+    number of microbatches in flight. The estimate counts every saved tensor; kernels and allocators
+    differ by some percent, so what is close to the budget is a warning.
+Example
+    model from "llama3-70b"
+    cluster { nodes = 4, node from "dgx-h100" }
+     parallel {
+    #^^^^^^^^ M204
+      tp = 2
+      pp = 8
+      zero = 1
+    }
+    train {
+      seq = 4Ki
+      micro_batch = 1
+      global_batch = 64
+    }
+Instead
+    model from "llama3-70b"
+    cluster { nodes = 4, node from "dgx-h100" }
+    parallel {
+      tp = 2
+      pp = 8
+      zero = 1
+    }
+    train {
+      seq = 4Ki
+      micro_batch = 1
+      global_batch = 64
+      recompute = full
+    }
+Source
+    arXiv:2205.05198, section 4; the memory ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from parlay.compiler.checks import budget, fix, suggest, words
+from parlay.compiler.checks.subject import Subject
+from parlay.compiler.spec.schema import Setting
+from parlay.dsl.diagnostics import Diagnostic, Fix, error, warning
+from parlay.dsl.source import Span
+
+CODE = "M204"
+TITLE = "the peak of a step does not fit the GPU"
+READS = (
+    *budget.READS,
+    "parallel.tp",
+    "parallel.pp",
+    "parallel.cp",
+    "parallel.schedule",
+    "train.seq",
+    "train.micro_batch",
+    "train.global_batch",
+    "train.recompute",
+    "train.attention",
+)
+ALLOWED = True
+
+SURE: Final = 1.1
+"""From this share of the budget on it is an error."""
+FULL: Final = Setting("full", {"first": None, "every": None})
+
+
+def check(subject: Subject) -> Iterator[Diagnostic]:
+    state, peak = budget.fullest(subject), budget.peak(subject)
+    # A state that does not fit is told by itself.
+    if peak is None or state is None or not state.fits or peak.fits:
+        return
+    needed, there = words.memories(peak.bytes, peak.budget)
+    where = f" on stage {peak.stage}" if subject.parallel.pp > 1 else ""
+    help, fixes = _help(subject)
+    yield (error if peak.bytes > SURE * peak.budget else warning)(
+        CODE,
+        f"the {peak.moment} needs {needed} a GPU{where}, the budget is {there}",
+        subject.origins.block("parallel"),
+        f"{needed} a GPU",
+        also=_feeding(subject, peak.largest),
+        notes=[
+            f"{name + ':':<13}{words.memory(size):>9}" for name, size in peak.categories.items()
+        ],
+        help=help,
+        fixes=fixes,
+    )
+
+
+def _feeding(subject: Subject, largest: str) -> list[tuple[Span, str]]:
+    """The fields that the largest category follows from."""
+    train = subject.train
+    if largest in ("activations", "logits", "temporaries"):
+        return [
+            subject.label("train.seq", f"{words.counted(train.seq, 'token')} a sequence"),
+            subject.label(
+                "train.micro_batch", f"{words.counted(train.micro_batch, 'sequence')} a microbatch"
+            ),
+            subject.label("train.recompute", "what the backward computes again"),
+        ]
+    return [subject.label("parallel.zero", f"the largest part: {largest}")]
+
+
+def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
+    """Smaller microbatches, recomputation, then the nearest layouts."""
+    if subject.searching:
+        return [], []
+    help: list[str] = []
+    fixes: list[Fix] = []
+    smaller = [size for size in (1, 2, 4, 8) if size < subject.train.micro_batch]
+    for path, text, value in (
+        *(("train.micro_batch", str(size), size) for size in reversed(smaller)),
+        ("train.recompute", "full", FULL),
+    ):
+        if value == subject.value(path) or not suggest.holds(subject, {path: value}):
+            continue
+        figures = budget.figures(subject.with_values({path: value}))
+        help.append(f"{path.rpartition('.')[2]} = {text} fits{figures}")
+        fixes += fix.set_fields(subject, {path: text})
+        if len(help) == 2:
+            break
+    near = suggest.layouts(subject)
+    return [*help, *near.help][: suggest.MOST], [*fixes, *near.fixes][: suggest.MOST]
