@@ -233,6 +233,48 @@ def verify(
 
 
 @app.command()
+def timeline(
+    file: File,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path("trace.json"),
+    phase: Annotated[str, typer.Option("--phase", help="Which phase.")] = "main",
+    microbatches: Annotated[
+        int | None, typer.Option("--microbatches", min=1, help="Show only so many.")
+    ] = None,
+) -> None:
+    """Write the predicted step as a trace for Perfetto."""
+    from parlay.compiler.commands.timeline import run
+
+    _exit(run(file, out, phase=phase, microbatches=microbatches))
+
+
+@app.command()
+def compare(
+    file: File,
+    metrics: Annotated[Path, typer.Argument(help="A metrics.jsonl.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Set what is predicted beside what a run measured."""
+    from parlay.compiler.commands.compare import run
+
+    _exit(run(file, metrics, json=json))
+
+
+@app.command()
+def calibrate(
+    log: Annotated[
+        list[Path] | None, typer.Option("--from", help="A log of nccl-tests or nvbandwidth.")
+    ] = None,
+    ranks: Annotated[int, typer.Option("--ranks", min=2, help="Ranks that measure here.")] = 2,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The figures as JSON.")] = None,
+    json: Json = False,
+) -> None:
+    """Measure this machine's products, copies and collectives, or read them from logs."""
+    from parlay.compiler.commands.calibrate import run
+
+    _exit(run(log or [], ranks=ranks, out=out, json=json))
+
+
+@app.command()
 def catalog(
     kind: Annotated[
         str | None,

@@ -38,11 +38,13 @@ class Block:
 class Pipeline:
     """The work of a microbatch on every rank of the pipeline.
 
-    `counts[r]` are the numbers of (plain layers, layers with experts, embeddings, heads) of rank r.
+    `counts[r]` are the numbers of (plain layers, layers with experts, embeddings, heads) of rank r,
+    `held` the same of each of its chunks.
     """
 
     blocks: tuple[Block, ...]
     counts: tuple[tuple[float, ...], ...]
+    held: dict[tuple[int, int], tuple[float, ...]]
 
     def seconds(self, counts: tuple[float, ...]) -> tuple[float, float]:
         """Forward and backward of one microbatch through `counts` blocks."""
@@ -91,6 +93,7 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
     ]
     blocks += [_embedding(spec, machine, efficiency), _head(spec, machine, joined, efficiency)]
     counts = [[0.0, 0.0, 0.0, 0.0] for _ in range(spec.parallel.pp)]
+    held: dict[tuple[int, int], tuple[float, ...]] = {}
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
     before = 0
     for stage in layout.stages:
@@ -100,14 +103,18 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
                 before = 0
             upto = mixture.layers_before(stage.last + 1)
             experts, before = upto - before, upto
+        further = model.mtp_layers * stage.head
+        chunk = (
+            float(stage.layers - experts + (0 if mixed else further)),
+            float(experts + (further if mixed else 0)),
+            float(stage.embedding),
+            float(stage.head + further),
+        )
+        held[(stage.stage, stage.chunk)] = chunk
         at = counts[stage.stage]
-        at[0] += copies * (stage.layers - experts)
-        at[1] += copies * experts
-        at[2] += copies * stage.embedding
-        if stage.head:
-            at[3] += copies * (1 + model.mtp_layers)
-            at[1 if mixed else 0] += copies * model.mtp_layers
-    return Pipeline(tuple(blocks), tuple(tuple(row) for row in counts))
+        for kind, number in enumerate(chunk):
+            at[kind] += copies * number
+    return Pipeline(tuple(blocks), tuple(tuple(row) for row in counts), held)
 
 
 EMPTY = Block({}, {}, 0.0, 0.0)

@@ -56,7 +56,7 @@ def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) ->
     busiest = max(range(parallel.pp), key=times.__getitem__)
     every = [t + hop * rates.factors["pp"] for t in times]
     ideal, waits = bubble.step(parallel.schedule, every, m)
-    share = bubble.waiting_share(parallel.schedule)
+    share = bubble.waiting_share(parallel.schedule, parallel.pp)
     parts: dict[str, float] = {}
     add(parts, line.parts(line.counts[busiest]), m - share)
     whole = tuple(sum(column) for column in zip(*line.counts, strict=True))

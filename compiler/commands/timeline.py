@@ -1,0 +1,47 @@
+"""`parlay timeline`: the predicted step as a trace that opens in Perfetto."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from parlay.compiler import pipeline
+from parlay.compiler.commands.printing import refused, show
+from parlay.compiler.ledger.time.trace import trace
+
+
+def run(file: Path, out: Path, *, phase: str = "main", microbatches: int | None = None) -> int:
+    """Writes the trace of one phase's step to `out`."""
+    job = pipeline.load(file)
+    if refused(job):
+        return 1
+    found = next((each for each in job.phases if each.name == phase), None)
+    if found is None:
+        names = ", ".join(each.name for each in job.phases)
+        print(f"parlay: {file} has no phase {phase!r}; there are: {names}", file=sys.stderr)
+        return 1
+    layout = pipeline.lay_out(found)
+    spec = found.spec
+    if layout is None or found.open or spec.train is None or not layout.stages:
+        show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+        print(
+            f"parlay: a timeline needs a model with a shape, every degree and a `train` block; "
+            f"`parlay plan {file} --write` fills in what is `auto`",
+            file=sys.stderr,
+        )
+        return 1
+    made = trace(spec, layout, most=microbatches)
+    try:
+        out.write_text(json.dumps(made), "utf-8")
+    except OSError as failure:
+        print(f"parlay: {out} cannot be written: {failure.strerror}", file=sys.stderr)
+        return 1
+    about = made["otherData"]
+    shown = about["microbatches_shown"]
+    part = "" if shown == about["microbatches"] else f", {shown} of {about['microbatches']} shown"
+    print(
+        f"{out}: {spec.parallel.pp} pipeline ranks, {about['microbatches']} microbatches{part}, "
+        f"step {about['step_seconds']:.3g} s; open it at https://ui.perfetto.dev"
+    )
+    return 0
