@@ -1,0 +1,33 @@
+"""Shapes of models as text, each after one that people train."""
+
+from __future__ import annotations
+
+SIZES = "layers = 4, hidden = 64, heads = 8, ffn = 160, vocab = 1001"
+
+SHAPES = {
+    "gpt2": "activation = gelu, norm = layernorm, position = learned, context = 64, bias = all, "
+    "tied_embeddings = on",
+    "neox": "activation = gelu, norm = layernorm, bias = all, parallel_blocks = on, "
+    "rope(theta = 10000, partial = 0.25)",
+    "falcon": "kv_heads = 1, activation = gelu, norm = layernorm, parallel_blocks = on, "
+    "shared_norm = on, tied_embeddings = on",
+    "mpt": "activation = gelu, norm = layernorm, norm_bias = off, position = none, "
+    "embedding_norm = on, tied_embeddings = on",
+    "qwen2.5": "kv_heads = 2, bias = [qkv]",
+    "qwen3": "kv_heads = 2, qk_norm = per_head, tied_embeddings = on",
+    "gemma": "kv_heads = 4, head_dim = 16, activation = geglu, norm_placement = both, "
+    "softcap(logits = 30), tied_embeddings = on",
+    "olmo": "norm_placement = after, qk_norm = per_head, norm = layernorm",
+    "nemotron": "kv_heads = 4, activation = relu2, norm = layernorm, "
+    "rope(theta = 10000, partial = 0.5)",
+    "opt": "activation = relu, norm = layernorm, position = learned, context = 128, "
+    "bias = [qkv, out, mlp, head], final_norm = off",
+    "odd": "activation = silu, bias = [out, head], tied_embeddings = on, embedding_norm = on, "
+    "position = learned, context = 64",
+    "window": "kv_heads = 4, window(size = 4096), softcap(logits = 20)",
+}
+
+
+def model(shape: str) -> str:
+    """The model block of a shape."""
+    return f"model {{ {SIZES}, {SHAPES[shape]} }}"

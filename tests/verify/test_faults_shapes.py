@@ -1,0 +1,83 @@
+"""Planted faults in what only some shapes have: each fails the comparison meant for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from .proving import Edit, par, prove, replaced  # noqa: E402
+from .shapes import model  # noqa: E402
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+GPT2 = par("tp = 2, pp = 2, sequence_parallel = off", gpus=4, model=model("gpt2"))
+QWEN3 = par("tp = 4, sequence_parallel = off", gpus=4, model=model("qwen3"))
+
+FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
+    "a tied gradient not summed": (
+        GPT2,
+        replaced("train.py", "    job.gradients.sum(TIED, axis=mesh.embedding)\n", ""),
+        {"gradients", "norm", "weights", "collectives"},
+    ),
+    "a tied weight counted twice": (
+        GPT2,
+        replaced("train.py", ", copies=[(TIED, mesh.embedding)]", ""),
+        {"norm", "weights"},
+    ),
+    "a copy drawn by itself": (
+        GPT2,
+        replaced("train.py", "plan=plan, cut=CUT, axis=mesh.tp)", "plan=plan, cut=CUT)"),
+        {"initial", "loss"},
+    ),
+    "a replicated key/value gradient not summed": (
+        QWEN3,
+        replaced("train.py", "    job.gradients.sum(KV, axis=mesh.kv)\n", ""),
+        {"gradients", "norm", "weights", "collectives"},
+    ),
+    "a norm inside of heads not summed": (
+        QWEN3,
+        replaced("train.py", "    job.gradients.sum(HEAD_NORMS, axis=mesh.tp)\n", ""),
+        {"gradients", "norm", "weights", "collectives"},
+    ),
+    "a row bias added on every rank": (
+        GPT2,
+        replaced(
+            "model.py",
+            "        y = tensor.row(F.gelu(up), self.down.weight, axis=self.tp)\n"
+            "        return y + self.down.bias\n",
+            "        y = F.linear(F.gelu(up), self.down.weight, self.down.bias)\n"
+            "        return tensor._Reduce.apply(y, self.tp)\n",
+        ),
+        {"loss", "gradients", "weights"},
+    ),
+    "a stage that skips a layer": (
+        par("pp = 2", gpus=2, model=model("gpt2")),
+        replaced(
+            "model.py",
+            "for layer in self.layers.values():",
+            "for layer in list(self.layers.values())[: None if self.stage.head else -1]:",
+        ),
+        {"loss", "gradients", "weights"},
+    ),
+    "positions of the wrong piece": (
+        par("tp = 2", gpus=2, model=model("gpt2")),
+        replaced("model.py", "[self.tp.rank]", "[0]"),
+        {"loss", "gradients", "weights"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(name: str, tmp_path: Path) -> None:
+    layout, edit, expected = FAULTS[name]
+    result = prove(layout, tmp_path, edit=edit)
+    assert not result["passed"] and not result["detail"], result["detail"]
+    parts = ("loss", "gradients", "norm", "initial", "weights")
+    failed = {part for part in parts if not result[part]["passed"]}
+    failed |= set() if result["collectives"]["match"] else {"collectives"}
+    assert expected <= failed, (failed, result["failures"])
+    if "collectives" not in expected:
+        assert "collectives" not in failed
