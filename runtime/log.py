@@ -20,11 +20,12 @@ class Log:
     """Writes `$PARLAY_OUT/metrics.jsonl`, or `metrics.jsonl` in `folder`, line by line.
 
     A line: {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "seconds", "mfu"}.
+    A run that goes on from step `start` keeps the lines of the steps before it, and those alone.
     `step` counts from 0, `tokens` is cumulative, `seconds` is the time of one step (the mean since
     the last line, where only every n-th step is logged), `mfu` is null where no peak is known.
     """
 
-    def __init__(self, plan: Plan, *, writes: bool, folder: Path) -> None:
+    def __init__(self, plan: Plan, *, writes: bool, folder: Path, start: int = 0) -> None:
         self.writes = writes
         self.every, self.steps = plan.log.every, plan.steps
         self.tokens_per_step = plan.batch.global_batch * plan.batch.seq
@@ -34,7 +35,10 @@ class Log:
         if writes:
             out = Path(os.environ.get("PARLAY_OUT") or folder)
             out.mkdir(parents=True, exist_ok=True)
-            self.file = (out / "metrics.jsonl").open("w", encoding="utf-8", buffering=1)
+            path = out / "metrics.jsonl"
+            kept = lines_before(path, start)
+            self.file = path.open("w", encoding="utf-8", buffering=1)
+            self.file.writelines(kept)
         self.since, self.pending = time.perf_counter(), 0
 
     def step(
@@ -99,3 +103,18 @@ class Log:
         if mfu is not None:
             parts.append(f"mfu {mfu:.1%}")
         return "  ".join(parts)
+
+
+def lines_before(path: Path, start: int) -> list[str]:
+    """The whole lines of `path` of steps before `start`; a run that was killed may leave a half."""
+    if start == 0 or not path.is_file():
+        return []
+    kept = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+        try:
+            step = json.loads(line)["step"]
+        except (ValueError, KeyError, TypeError):
+            continue
+        if line.endswith("\n") and step < start:
+            kept.append(line)
+    return kept

@@ -110,24 +110,20 @@ class Mesh:
         )
 
     def _axis(self, axes: tuple[str, ...]) -> Axis:
-        """Every rank takes part in making every group, in the same order."""
-        return self._made("_".join(axes), self.grid.groups(axes))
+        return self._made("_".join(axes), self.grid.group_of(self.rank, axes))
 
     def _add(self, name: str, groups: list[list[int]]) -> None:
-        axis = self._made(name, groups)
+        mine = next((ranks for ranks in groups if self.rank in ranks), [self.rank])
+        axis = self._made(name, mine)
         setattr(self, name, axis)
         self._axes[name,] = axis
-        if axis.group is not dist.GroupMember.NON_GROUP_MEMBER:
-            self._names[axis.group.group_name] = name
+        self._names[axis.group.group_name] = name
 
-    def _made(self, name: str, groups: list[list[int]]) -> Axis:
-        group: Any = dist.GroupMember.NON_GROUP_MEMBER
-        mine = [self.rank]
-        for ranks in groups:
-            made = dist.new_group(ranks, group_desc=name)
-            if self.rank in ranks:
-                group, mine = made, ranks
-        return Axis(name=name, group=group, ranks=tuple(mine), rank=mine.index(self.rank))
+    def _made(self, name: str, ranks: list[int]) -> Axis:
+        """The group of this rank alone, known to its members alone: a job of 8,192 ranks has
+        thousands. Every rank makes its groups in the same order, so that none waits in a ring."""
+        group: Any = dist.new_group(ranks, use_local_synchronization=True, group_desc=name)
+        return Axis(name=name, group=group, ranks=tuple(ranks), rank=ranks.index(self.rank))
 
 
 def own_device() -> torch.device:

@@ -29,11 +29,29 @@ def cases() -> list[tuple[str, str]]:
 
 CASES = dict(cases())
 
+FEATURES = {
+    "gpipe": par("pp = 2, schedule = gpipe", gpus=2),
+    "chunks": par("pp = 2, dp = 2, schedule = interleaved(chunks = 2)", gpus=4),
+    "chunks, tp": par("tp = 2, pp = 2, schedule = interleaved(chunks = 2)", gpus=4),
+    "zero": par("dp = 2, zero = 1", gpus=2),
+    "zero, tp": par("tp = 2, dp = 2, zero = 1", gpus=4, train="precision = bf16"),
+    "zero, gpipe": par("pp = 2, dp = 2, zero = 1, schedule = gpipe", gpus=4),
+    "zero, tp, chunks": par(
+        "tp = 2, pp = 2, dp = 2, zero = 1, schedule = interleaved(chunks = 2)", gpus=8
+    ),
+    "zero without dp": par("tp = 2, zero = 1", gpus=2),
+    "unclipped": par("tp = 2, pp = 2, dp = 2", gpus=8, train="clip = 0"),
+    "saves": par(data="checkpoint { every = 5 }"),
+    "saves, tp": par("tp = 2", gpus=2, data='checkpoint { path = "saved", keep = 2 }'),
+    "zero, saves": par("dp = 2, zero = 1", gpus=2, data="checkpoint { every = 5, async = on }"),
+}
+"""Layouts by what they have, for the words below."""
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
-    for name, text in CASES.items():
+    for name, text in (CASES | FEATURES).items():
         folder = tmp_path_factory.mktemp("emitted")
         _, files = emitted(text, folder)
         for file, body in files.items():
@@ -70,6 +88,27 @@ def test_only_what_the_layout_needs(name: str, folders: dict[str, Path]) -> None
     assert ("sum_whole" in code) == ("sp-on" in name)
     assert ("mesh.py" in {path.name for path in folder.iterdir()}) == bool(axes)
     assert ("dist." in code) == bool(axes)
+
+
+WORDS = {
+    "Chunks": "chunks",
+    "interleaved": "chunks",
+    "gpipe": "gpipe",
+    "ShardedGradients": "zero",
+    "reduce_scatter": "zero",
+    "all_gather": "zero",
+    "mesh.world": "zero",
+    "Checkpoints": "saves",
+    "start": "saves",
+}
+"""What stands in train.py for the sake of one thing."""
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_stands_where_it_is_needed(word: str, folders: dict[str, Path]) -> None:
+    for name in FEATURES:
+        code = without_docstrings((folders[name] / "train.py").read_text())
+        assert (word in code) == (WORDS[word] in name.split(", ")), name
 
 
 def name_degrees(name: str) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from typing import Any
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, flops, held
-from parlay.compiler.spec.blocks import Model
+from parlay.compiler.spec.blocks import Checkpoint, Model, Spec
 from parlay.compiler.spec.resolve import Phase
 
 
@@ -82,6 +82,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "steps": steps_of(phase),
         "data": {"format": spec.data.format, "path": spec.data.path},
         "log": {"every": spec.log.every},
+        **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         "buckets": {"gradients": communication.GRADIENT_BUCKET},
         "peak_flops": flops.peak(cluster.node.gpu, train.precision),
         "flops_per_token": flops.per_token(spec),
@@ -96,6 +97,21 @@ def rotary_dim(model: Model) -> int | None:
     if model.position != "rope" or model.rope is None:
         return None
     return int(model.head_dim * model.rope["partial"])
+
+
+def saves(spec: Spec) -> bool:
+    """Whether the file asks for checkpoints, by any field of the block."""
+    asked = spec.checkpoint
+    return any((asked.path, asked.every, asked.keep, asked.asynchronous))
+
+
+def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "path": checkpoint.path or "checkpoints",
+        "every": checkpoint.every,
+        "keep": checkpoint.keep,
+        "asynchronous": bool(checkpoint.asynchronous),
+    }
 
 
 def mesh_axes(phase: Phase) -> tuple[str, ...]:

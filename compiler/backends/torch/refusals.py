@@ -39,8 +39,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "data.validation": (0.0,),
     "data.shuffle": (True,),
     "data.packing": (True,),
-    "checkpoint.every": (None,),
-    "checkpoint.path": (None,),
     "log.tensorboard": (False,),
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
@@ -51,7 +49,8 @@ ABSENT: Final = ("model.mla", "model.experts", "train.lora")
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """One diagnostic for each field whose value the back end cannot express."""
     spec = phase.spec
-    if spec.model is None or spec.train is None:
+    if spec.model is None or spec.train is None or spec.model.params is not None:
+        yield from _incomplete(phase)
         return
     for path, values in EXPRESSED.items():
         value = value_at(spec, path)
@@ -69,6 +68,22 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
             phase.origins.block("train"),
             "neither `steps` nor `tokens` is given",
             help=["`steps = 1000` ends after so many steps, `tokens = 1T` by a token budget"],
+        )
+
+
+def _incomplete(phase: Phase) -> Iterator[Diagnostic]:
+    """What code cannot be made from: no shape, no recipe."""
+    spec, origins = phase.spec, phase.origins
+    for name, there in (("model", spec.model), ("train", spec.train)):
+        if there is None and name not in origins.blocks:
+            yield error(CODE, f"target torch needs a `{name}` block", origins.start, "none here")
+    if spec.model is not None and spec.model.params is not None:
+        yield error(
+            CODE,
+            "target torch needs the shape of the model",
+            origins.span("model.params"),
+            "a number of parameters has no layers",
+            help=["layers, hidden, heads, ffn and vocab, or `from` a preset"],
         )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.plan import mesh_axes
+from parlay.compiler.backends.torch.plan import mesh_axes, saves
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import chunks_of
-from parlay.compiler.spec.blocks import Model, Parallel, Train
+from parlay.compiler.spec.blocks import Checkpoint, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
 
@@ -79,6 +79,16 @@ class Structure:
     def zero(self) -> bool:
         """Whether masters and optimizer state are cut over dp."""
         return self.dp and self.parallel.zero > 0
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """When and where training is saved."""
+        return self.phase.spec.checkpoint
+
+    @property
+    def saves(self) -> bool:
+        """Whether training is saved at all."""
+        return saves(self.phase.spec)
 
     @property
     def chunked(self) -> bool:

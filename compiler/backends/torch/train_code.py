@@ -8,6 +8,7 @@ from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch import copied
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call
+from parlay.compiler.spec.origins import Kind
 
 
 def context(structure: Structure) -> dict[str, Any]:
@@ -63,7 +64,24 @@ def context(structure: Structure) -> dict[str, Any]:
         "clip": train.clip > 0,
         "before_clip": Code(" before they were clipped" if train.clip > 0 else ""),
         "norm_arguments": Code(", ".join(norm)),
+        **_loop(structure),
         "writes": Code(" and ".join(writes)),
+    }
+
+
+def _loop(structure: Structure) -> dict[str, Any]:
+    """Saves and the log."""
+    origins = structure.phase.origins
+    fields = [f"checkpoint.{name}" for name in ("path", "every", "keep", "async")]
+    asked = [structure.at(f) for f in fields if origins.kind(f) is not Kind.DEFAULT]
+    start = ", start=start" if structure.saves else ""
+    writes = "writes" if structure.mesh else "True"
+    return {
+        "saves": structure.saves,
+        "saved_by": Code(",\n    # ".join(asked)),
+        "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
+        "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
+        "steps": Code("start, job.plan.steps" if structure.saves else "job.plan.steps"),
     }
 
 
@@ -135,6 +153,8 @@ def _imports(structure: Structure) -> list[str]:
     lines += [f"from model import {', '.join([*copied.names(structure), name])}"]
     pieces = "init, pipeline, precision, timeline" if pp else "init, precision"
     lines += [f"from parlay.runtime import {pieces}"]
+    if structure.saves:
+        lines += ["from parlay.runtime.checkpoint import Checkpoints"]
     lines += ["from parlay.runtime.data import Loader", "from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
