@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.comm import speed
+from parlay.compiler.ledger.state import WIDTHS
 from parlay.compiler.spec.blocks import Spec
 
 GIB = 2**30
+LATENCY_SHARE = 0.05
+"""Of an all-gather's transfer, the latency that is taken for the knee of its speed."""
 
 
 def link_notes(spec: Spec) -> dict[str, Any]:
@@ -70,3 +75,21 @@ def recompute_note(spec: Spec) -> dict[str, Any]:
         case _:
             share, formula = 0.0, "0"
     return {"form": train.recompute.name, "published_extra_flops": share, "formula": formula}
+
+
+def gather_note(spec: Spec, layout: Layout) -> dict[str, Any]:
+    """The smallest all-gather of ZeRO-3 that its wire carries at full speed, in elements.
+
+    A ring of N ranks takes (N - 1)·(alpha + M/(N·B)): below M = alpha·B·N / 5 % the latency alpha
+    is more than a twentieth of the transfer. PyTorch FSDP measured this knee at 33 million elements
+    on its cluster (arXiv:2304.11277, section 3.2.1).
+    """
+    assert spec.cluster is not None
+    reach = layout.reach("shard")
+    latency, bandwidth = speed(spec.cluster, reach.link)
+    width = WIDTHS.get(spec.train.precision, 2) if spec.train else 2
+    elements = latency * bandwidth * reach.size / LATENCY_SHARE / width
+    formula = (
+        f"{latency:g} s x {bandwidth:g} B/s x {reach.size} ranks / {LATENCY_SHARE:g} / {width} B"
+    )
+    return {"gather_floor_elements": round(elements), "gather_floor_formula": formula}

@@ -11,11 +11,8 @@ from parlay.compiler.ledger.document import Ledger
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.memory import RankClass
 from parlay.compiler.ledger.memory.chunk import LayerKept
-from parlay.compiler.ledger.notes import context_note, link_notes, recompute_note
+from parlay.compiler.ledger.notes import context_note, gather_note, link_notes, recompute_note
 from parlay.compiler.ledger.state import WIDTHS
-
-GATHER_FLOOR_ELEMENTS = 33_000_000
-"""All-gathers of fewer elements slow ZeRO-3 down (arXiv:2304.11277, section 3.2.1)."""
 
 
 def to_json(ledger: Ledger, *, formulas: bool = False) -> dict[str, Any]:
@@ -207,7 +204,7 @@ def _totals(ledger: Ledger) -> dict[str, Any]:
         ),
     }
     if ledger.spec.parallel.zero == 3:
-        found["gather_floor_elements"] = GATHER_FLOOR_ELEMENTS
+        found.update(gather_note(ledger.spec, ledger.layout))
     return found
 
 

@@ -1,7 +1,7 @@
 """One tiny job for each published figure: id -> the `.par`, the command, and where it prints it.
 
-A path walks the JSON document; `[name=value]` picks the first element of a list that has it. The
-rows of measured speed (`TIME`) are held by the tests of the time ledger.
+A path walks the JSON document; `[name=value]` picks the first element of a list that has it. Rows
+of a speed that was measured state it with `--at`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,20 @@ class Case(NamedTuple):
     path: str
     command: str = "ledger FILE --json"
     scale: float = 1.0
+
+
+class Refused(NamedTuple):
+    """A job, a command, the family of the error and words in it."""
+
+    par: str
+    command: str
+    family: str
+    words: str = ""
+
+
+def at(speed: str) -> str:
+    """The ledger at a speed that was measured."""
+    return f"ledger FILE --json --at {speed}"
 
 
 MEMORY = "phases.0.memory."
@@ -137,6 +151,54 @@ cluster {{
 """
 
 
+def gathers(latency: str = "16.5us", nodes: int = 2, precision: str = "fp32") -> str:
+    """ZeRO-3 over nodes of eight GPUs with a card of 200 Gb/s each."""
+    return f"""
+model {{ layers = 4  hidden = 256  heads = 4  ffn = 512  vocab = 512 }}
+cluster {{
+  nodes = {nodes}
+  node {{
+    gpus = 8  {ROOM}
+    link {{ kind = nvlink  bandwidth = 300GB/s }}
+    nic {{ count = 8  bandwidth = 200Gb/s  latency = {latency} }}
+  }}
+}}
+parallel {{ zero = 3 }}
+train {{ seq = 128  micro_batch = 1  global_batch = {8 * nodes}  precision = {precision} }}
+"""
+
+
+def whole_run(model: str, nodes: int, train: str, *, node: str = "", more: str = "") -> str:
+    """A run on DGX H100 nodes of a model with or without a shape."""
+    return f"""
+model {model}
+cluster {{ nodes = {nodes}  node from "dgx-h100" {{ {node} }}  {more} }}
+parallel {{ tp = 8  pp = 16  stages = auto }}
+train {{ seq = 8192  micro_batch = 1  {train} }}
+"""
+
+
+def useful(restart: str) -> str:
+    """Llama 3's 16,384 GPUs: 419 interruptions in 54 days, 2 TB/s of storage."""
+    return (
+        whole_run(
+            'from "llama3.1-405b"',
+            2048,
+            "global_batch = 2048  steps = 1",
+            more=f"""
+  storage {{ bandwidth = 2TB/s }}
+  reliability {{ gpu_mtbf = 54d * 16384 / 419  restart = {restart} }}""",
+        )
+        + "checkpoint { async = on }"
+    )
+
+
+def priced(steps: int, nodes: int = 256, price: str = "2$/h") -> str:
+    """A run of so many steps with a price of the accelerator."""
+    node = f"gpu {{ price = {price} }}"
+    return whole_run("{ params = 671B }", nodes, f"global_batch = 2048  steps = {steps}", node=node)
+
+
 # ── Figures ───────────────────────────────────────────────────────────────────
 
 CASES: dict[str, Case] = {
@@ -245,7 +307,7 @@ train { seq = 8192  micro_batch = 1  global_batch = 2 }
         layers(tp=8, parallel="sequence_parallel = off"),
         "phases.0.communication.[what=layers].bytes_per_call",
     ),
-    "zero3_gather_floor": Case(traffic(3), "phases.0.communication_totals.gather_floor_elements"),
+    "zero3_gather_floor": Case(gathers(), "phases.0.communication_totals.gather_floor_elements"),
     "nvlink_over_ib_h100": Case(preset("llama3-8b"), "phases.0.links.link_over_nic_as_quoted"),
     "nvlink_over_ib_h100_one_way": Case(preset("llama3-8b"), "phases.0.links.link_over_nic"),
     "h800_over_ib": Case(_links("160GB/s", "50GB/s"), "phases.0.links.link_over_nic"),
@@ -323,17 +385,39 @@ cluster {
 """,
         "phases.0.goodput.mtbf_hours",
     ),
+    # At a speed that was measured
+    "llama405_a_mfu": Case(
+        whole_run('from "llama3.1-405b"', 1024, "global_batch = 2048"),
+        "phases.0.time.mfu",
+        at("430TFLOP/s"),
+    ),
+    "llama405_days": Case(
+        whole_run("{ params = 405B }", 2048, "global_batch = 2048  tokens = 15.6T"),
+        "phases.0.run.days",
+        at("400TFLOP/s"),
+    ),
+    "palm_mfu_hfu": Case(
+        whole_run("{ params = 540B }", 768, "global_batch = 2048")
+        + "let hfu = 57.8%\nassert hfu - throughput.mfu < 12%",
+        "phases.0.asserts.0.value",
+        at("46.2%"),
+        100,
+    ),
+    "goodput_llama3": Case(useful("1057s"), "phases.0.goodput.useful_mfu", at("41%")),
+    # 2.788 M GPU-hours are 1,000 steps of 4,900.78125 s on 2,048 GPUs.
+    "dsv3_cost": Case(priced(1000), "phases.0.run.cost", at("4900.78125s")),
     "llama405_flops": Case(states("405B", train="tokens = 15.6T"), "phases.0.run.training_flops"),
 }
 
-TIME = {
-    "llama405_a_mfu",
-    "palm_mfu_hfu",
-    "goodput_llama3",
-    "dsv3_cost",
-    "llama405_days",
+REFUSED = {
+    "state_tp8pp4_175B": Refused(CASES["state_tp8pp4_175B"].par, "check FILE", "M"),
+    "fp8_over_bf16": Refused(
+        states("7B", train="precision = bf16").replace(
+            ROOM, "gpu { memory = 80GB  bf16 = 989TFLOP/s }"
+        ),
+        "ledger FILE --at 1500TFLOP/s",
+        "W",
+        "151.7%",
+    ),
 }
-"""Figures of a stated speed: of the time ledger, `compare` and the run."""
-
-REFUSED = {"state_tp8pp4_175B": "M", "fp8_over_bf16": "W"}
-"""Layouts that `check` must refuse, and the family of the diagnostic."""
+"""What a command must refuse, and the family of the diagnostic; words that it has to say."""

@@ -6,12 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from .cases import FIRST, KAHAN, LAYER, MEMORY, layers, piped, preset, states, traffic
+from .cases import (
+    FABRIC,
+    FIRST,
+    KAHAN,
+    LAYER,
+    MEMORY,
+    _links,
+    _wire,
+    at,
+    gathers,
+    layers,
+    piped,
+    preset,
+    priced,
+    states,
+    traffic,
+    useful,
+    whole_run,
+)
 from .test_published import printed
 
 SELECTIVE = "attention = math  recompute = selective"
 WITHOUT = "sequence_parallel = off"
 PIPE = "phases.0.pipeline."
+REDUCED = "phases.0.communication.[collective=all_reduce]."
+TREE = "phases.0.communication.[algorithm=tree].latency_steps"
+FLOOR = "phases.0.communication_totals.gather_floor_elements"
+RATIO = "phases.0.links.link_over_nic"
 CASES: dict[str, list[tuple[str, str, float]]] = {
     # N · (4 + 12/d) and so on, at 16 bytes a parameter
     "zero 0": [
@@ -132,11 +154,82 @@ CASES: dict[str, list[tuple[str, str, float]]] = {
         ),
     ],
 }
+GIB = 2**30
+CASES |= {
+    # S / B
+    "transfer": [
+        (_links("225GB/s", "200Gb/s"), FABRIC.format("link"), GIB / 225e9 * 1e3),
+        (_links("225GB/s", "200Gb/s"), FABRIC.format("nic"), GIB / 25e9 * 1e3),
+        (_links("450GB/s", "10Gb/s"), FABRIC.format("nic"), GIB / 1.25e9 * 1e3),
+        (
+            _links("450GB/s", "400Gb/s").replace("63GB/s", "32GB/s"),
+            FABRIC.format("host"),
+            GIB / 32e9 * 1e3,
+        ),
+        (
+            _links("450GB/s", "400Gb/s").replace("3350GB/s", "4800GB/s"),
+            FABRIC.format("memory"),
+            GIB / 4.8e12 * 1e3,
+        ),
+    ],
+    "link over card": [
+        (_links("300GB/s", "200Gb/s"), RATIO, 12),
+        (_links("900GB/s", "400Gb/s"), RATIO, 18),
+        (_links("300GB/s", "200Gb/s"), RATIO + "_as_quoted", 24),
+    ],
+    # 2M(N - 1)/N in 2(N - 1) steps; a tree in 2·log2 N
+    "ring": [
+        (_wire(1, 4, "1B"), REDUCED + "wire_bytes_per_call", 2 * 2e9 * 3 / 4),
+        (_wire(1, 2, "1B"), REDUCED + "wire_bytes_per_call", 2e9),
+        (_wire(1, 4, "1B"), REDUCED + "latency_steps", 6),
+        (_wire(1, 16, "1B"), REDUCED + "latency_steps", 30),
+    ],
+    "tree": [
+        (_wire(2, params="1k"), TREE, 8),
+        (_wire(4, params="1k"), TREE, 10),
+        (_wire(16, params="1k"), TREE, 14),
+    ],
+    # alpha·B·N / 5 % / width
+    "gather floor": [
+        (gathers("10us"), FLOOR, 10e-6 * 25e9 * 16 / 0.05 / 4),
+        (gathers(nodes=4), FLOOR, 66e6),
+        (gathers(precision="bf16"), FLOOR, 66e6),
+    ],
+}
+
+
+def steps(count: int, nodes: int) -> str:
+    """Llama 3.1 405B for so many steps of 2,048 sequences."""
+    return whole_run('from "llama3.1-405b"', nodes, f"global_batch = 2048  steps = {count}")
+
+
+STATED: list[tuple[str, str, str, float]] = [
+    # work / speed / GPUs, and the shares that follow
+    (steps(1, 1024), "phases.0.time.mfu", "38%", 0.38),
+    (steps(1, 1024), "phases.0.time.step_seconds", "12.5s", 12.5),
+    (steps(1, 1024), "phases.0.time.tokens_per_second_per_gpu", "200", 200),
+    (steps(86400, 1024), "phases.0.run.days", "10s", 10),
+    (steps(36, 2048), "phases.0.run.gpu_hours", "200s", 2 * 16384),
+    (priced(36, 128, "3$/h"), "phases.0.run.cost", "100s", 3 * 1024),
+    (priced(18, 256, "1$/h"), "phases.0.run.cost", "400s", 2 * 2048),
+    (priced(36), "phases.0.run.cost", "50s", 2048),
+    (useful("1057s"), "phases.0.goodput.useful_mfu", "20%", 0.2 * 0.9),
+    (useful("10min"), "phases.0.goodput.useful_mfu", "41%", 0.41 * (0.9 + 457 / 11135)),
+    (useful("1057s").replace("54d", "27d"), "phases.0.goodput.useful_share", "41%", 0.8),
+]
+
+
+@pytest.mark.parametrize(("par", "path", "speed", "expected"), STATED)
+def test_changed_speed(par: str, path: str, speed: str, expected: float, tmp_path: Path) -> None:
+    value = printed(par, at(speed), path, tmp_path)
+    assert value == pytest.approx(expected, rel=4e-3 if "goodput" in path else 1e-9)
+
+
 FLAT = [(name, *case) for name, cases in CASES.items() for case in cases]
 
 
 @pytest.mark.parametrize(
-    ("name", "par", "path", "expected"), FLAT, ids=[f"{f[0]}-{i % 3}" for i, f in enumerate(FLAT)]
+    ("name", "par", "path", "expected"), FLAT, ids=[f"{f[0]}-{i}" for i, f in enumerate(FLAT)]
 )
 def test_changed(name: str, par: str, path: str, expected: float, tmp_path: Path) -> None:
     value = printed(par, "ledger FILE --json", path, tmp_path)

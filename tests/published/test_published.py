@@ -12,7 +12,7 @@ import pytest
 from parlay.compiler.cli import app
 from typer.testing import CliRunner
 
-from .cases import CASES, REFUSED, TIME
+from .cases import CASES, REFUSED
 
 HERE = Path(__file__).parent
 with (HERE / "published.csv").open(newline="") as file:
@@ -49,13 +49,16 @@ def test_published(row: str, tmp_path: Path) -> None:
 
 
 def test_every_row_has_a_place() -> None:
-    assert set(ROWS) == set(CASES) | TIME | {"fp8_over_bf16"}
+    assert set(ROWS) == set(CASES) | set(REFUSED)
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("row", sorted(REFUSED))
+def test_refused(row: str, tmp_path: Path) -> None:
+    refused = REFUSED[row]
     file = tmp_path / "job.par"
-    file.write_text(CASES["state_tp8pp4_175B"].par)
-    result = CliRunner().invoke(app, ["check", str(file), "--format", "json"])
+    file.write_text(refused.par)
+    arguments = [str(file) if word == "FILE" else word for word in refused.command.split()]
+    result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    codes = [told["code"] for told in json.loads(result.stdout)["files"][0]["diagnostics"]]
-    assert any(code.startswith(REFUSED["state_tp8pp4_175B"]) for code in codes), codes
+    assert f"error[{refused.family}" in result.output
+    assert refused.words in result.output

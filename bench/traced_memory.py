@@ -1,0 +1,330 @@
+"""What emitted code holds beside what the ledger predicts: `python bench/traced_memory.py`.
+
+Each job is compiled for torch, and one rank of its real world size runs a step at full size on no
+GPU: tensors are fake (`FakeTensorMode`: shapes without data) and so is the process group. Every
+storage is counted from the operator that makes it until it is freed. A first update makes the
+optimizer's state; the step after it is measured:
+
+    states       weights, gradients, masters and moments, between two steps
+    activations  the most that lies between a forward and its backward, states left out
+    peak         the most of all in the step
+    update       the most while the optimizer steps
+
+Without a GPU torch takes RMSNorm apart into fp32 operators; here it keeps what the GPU's kernel
+keeps (input, weight and one fp32 number a token). Attention is torch's flash kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+import torch.distributed._tools.fake_collectives
+import torch.nn.functional as F
+from parlay.compiler import pipeline
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.memory import RankClass, account
+from parlay.compiler.spec.resolve import Phase
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+# ── What lives ────────────────────────────────────────────────────────────────
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of every fake storage that is alive; `peak` is the most since `mark`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.peak = 0
+        self._known: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tree_map_only(Tensor, self._see, out)
+        return out
+
+    def mark(self) -> None:
+        """The peak counts from here."""
+        self.peak = self.bytes
+
+    def _see(self, tensor: Tensor) -> Tensor:
+        if isinstance(tensor, FakeTensor) and tensor.fake_device.type != "meta":
+            storage = tensor.untyped_storage()
+            key = storage._cdata
+            if key not in self._known:
+                self._known[key] = storage.nbytes()
+                self.bytes += storage.nbytes()
+                self.peak = max(self.peak, self.bytes)
+                weakref.finalize(storage, self._free, key)
+        return tensor
+
+    def _free(self, key: int) -> None:
+        self.bytes -= self._known.pop(key)
+
+
+class _FusedNorm(torch.autograd.Function):
+    """What the GPU's RMSNorm keeps and makes; no arithmetic."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        statistics = x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)
+        ctx.save_for_backward(x, weight, statistics)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _rms_norm(x: Tensor, shape: Any, weight: Tensor, eps: float | None = None) -> Tensor:
+    return _FusedNorm.apply(x, weight)  # type: ignore[no-any-return]
+
+
+# ── One rank ──────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Bytes of one rank, traced or predicted."""
+
+    states: int
+    activations: int
+    peak: int
+    update: int
+
+
+def trace(files: Mapping[str, str], *, world: int, rank: int) -> Figures:
+    """A step of an emitted folder on one fake rank."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        _world(world, rank),
+        _imported(files, name) as train,
+    ):
+        plan = train.Plan.load(Path(name) / "plan.json")
+        with FakeTensorMode(allow_non_fake_inputs=True), Live() as live:
+            return _step(train, plan, live)
+
+
+def _step(train: Any, plan: Any, live: Live) -> Figures:
+    shape = plan.batch.micro_batch, plan.batch.seq
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    batch = [(tokens, tokens)] * plan.batch.microbatches
+    job = train.build(plan)
+    for group in job.optimizer.adamw.param_groups:
+        group["fused"] = True  # as on a GPU
+    forwards: list[int] = []
+    with _after_forwards(train, job, lambda: forwards.append(live.bytes)):
+        train.update(job, 0)
+        kept = live.bytes
+        live.mark()
+        train.backward(job, batch)
+        peak = live.peak
+    live.mark()
+    train.update(job, 1)
+    counters = sum(state["step"].nbytes for state in job.optimizer.adamw.state.values())
+    states = kept - counters - _bytes(batch)
+    return Figures(states, max(forwards) - kept, peak - kept + states, live.peak - kept + states)
+
+
+def _bytes(batch: list[tuple[Tensor, Tensor]]) -> int:
+    return len({id(tensor): tensor for pair in batch for tensor in pair}) * batch[0][0].nbytes
+
+
+@contextmanager
+def _after_forwards(train: Any, job: Any, do: Callable[[], None]) -> Iterator[None]:
+    """Calls `do` after each forward of a microbatch."""
+    owner: Any = train.pipeline._Worker if hasattr(train, "pipeline") else type(job.model)
+    plain = owner.forward
+
+    def forward(self: Any, *args: Any) -> Any:
+        out = plain(self, *args)
+        do()
+        return out
+
+    with patch.object(owner, "forward", forward):
+        yield
+
+
+@contextmanager
+def _world(world: int, rank: int) -> Iterator[None]:
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _imported(files: Mapping[str, str], folder: str) -> Iterator[Any]:
+    """The emitted train.py as a module; weights stay undrawn, data unread, labels uncounted."""
+    for name, text in files.items():
+        (Path(folder) / name).write_text(text)
+    sys.path.insert(0, folder)
+    try:
+        train: Any = importlib.import_module("train")
+        with (
+            patch.object(train.init, "fill", lambda *_, **__: None),
+            patch.object(train, "Loader", lambda *_, **__: None),
+            patch.object(train, "valid_labels", lambda *_, **__: 1),
+            patch.object(F, "rms_norm", _rms_norm),
+        ):
+            yield train
+    finally:
+        sys.path.remove(folder)
+        for name in ("train", "model", "mesh"):
+            sys.modules.pop(name, None)
+
+
+# ── The ledger beside it ──────────────────────────────────────────────────────
+
+
+def predicted(each: RankClass) -> Figures:
+    """The same figures of a rank class."""
+    moments = {moment.name: moment for moment in each.moments}
+    backward = moments["backward"]
+    states = sum(backward.categories[name] for name in ("weights", "gradients", "optimizer"))
+    kept = [m.categories["activations"] + _kept_logits(m) for m in moments.values()]
+    peaks = [m.value_bytes for name, m in moments.items() if name != "optimizer step"]
+    return Figures(states, max(kept), max(peaks), moments["optimizer step"].value_bytes)
+
+
+def _kept_logits(moment: Any) -> int:
+    return sum(
+        line.value_bytes
+        for line in moment.lines
+        if line.category == "logits" and line.name != "logits while the loss runs"
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank of one job."""
+
+    job: str
+    stage: int
+    traced: Figures
+    ledger: Figures
+
+    def error(self, name: str) -> float:
+        """Predicted over traced, less one."""
+        traced = getattr(self.traced, name)
+        return float(getattr(self.ledger, name) / traced - 1) if traced else 0.0
+
+
+def rows(job: str, text: str, stages: tuple[int, ...] | None = None) -> Iterator[Row]:
+    """One rank of each of `stages` (the first, the last and one between, unless given)."""
+    phase, layout, files = _emitted(text)
+    classes = account(phase.spec, layout).classes
+    pp = phase.spec.parallel.pp
+    for stage in stages or sorted({0, pp // 2, pp - 1}):
+        rank = next(r for r in range(layout.world) if layout.coordinates(r)["pp"] == stage)
+        yield Row(
+            job, stage, trace(files, world=layout.world, rank=rank), predicted(classes[stage])
+        )
+
+
+def _emitted(text: str) -> tuple[Phase, Layout, dict[str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.par"
+        path.write_text(text)
+        job = pipeline.load(path)
+        assert not job.errors, job.errors
+        emission = pipeline.emit(job, "torch")
+    assert emission.files, [told.message for told in emission.diagnostics]
+    layout = pipeline.lay_out(job.phases[0])
+    assert layout is not None
+    return job.phases[0], layout, dict(emission.files_of("torch"))
+
+
+# ── Jobs ──────────────────────────────────────────────────────────────────────
+
+
+def job_text(
+    model: str,
+    nodes: int,
+    parallel: str,
+    *,
+    seq: int = 4096,
+    micro: int = 1,
+    batch: int = 16,
+    train: str = "",
+) -> str:
+    """A job on DGX H100 nodes."""
+    return f"""
+model from "{model}"
+cluster {{ nodes = {nodes}  node from "dgx-h100" }}
+parallel {{ {parallel}  order = [tp, pp, dp] }}
+train {{ seq = {seq}  micro_batch = {micro}  global_batch = {batch}  steps = 10
+  optimizer = adamw(lr = 3e-4)  lr_schedule = cosine(warmup = 2, min_lr = 3e-5)  {train} }}
+"""
+
+
+TP8 = "tp = 8  pp = 4  dp = 2  zero = 1"
+JOBS: Mapping[str, str] = {
+    "70B tp8 pp4 interleaved": job_text(
+        "llama3-70b", 8, f"{TP8}  schedule = interleaved(chunks = 2)", seq=8192
+    ),
+    "70B tp8 pp4 1F1B": job_text("llama3-70b", 8, TP8, seq=8192),
+    "70B tp8 pp4, no sequence parallelism": job_text(
+        "llama3-70b", 8, f"{TP8}  sequence_parallel = off"
+    ),
+    "70B tp8 pp2 zero 0": job_text("llama3-70b", 2, "tp = 8  pp = 2"),
+    "8B tp2 pp1": job_text("llama3-8b", 1, "tp = 2  zero = 1"),
+    "8B tp1 pp1": job_text("llama3-8b", 1, "zero = 1"),
+    "8B tp1 pp4": job_text("llama3-8b", 1, "pp = 4  zero = 1"),
+    "8B tp4 fp32": job_text("llama3-8b", 1, "tp = 4", train="precision = fp32"),
+    "GPT-2 XL dp8": job_text("gpt2-xl", 1, "zero = 1", seq=1024, micro=4, batch=32),
+}
+
+
+def main() -> None:
+    """Prints the table, worst error of each figure last."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--job", help="only jobs whose name has this in it", default="")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    names = ("states", "activations", "peak", "update")
+    found: list[Row] = []
+    if not arguments.json:
+        print(f"{'job':38} {'stage':>5}" + "".join(f" {name:>22}" for name in names))
+    for name, text in JOBS.items():
+        if arguments.job not in name:
+            continue
+        for row in rows(name, text):
+            found.append(row)
+            cells = "".join(
+                f" {getattr(row.traced, n) / 2**30:11.4f} {100 * row.error(n):+9.3f}%"
+                for n in names
+            )
+            if not arguments.json:
+                print(f"{name:38} {row.stage:5}{cells}", flush=True)
+    if arguments.json:
+        document = [
+            {"job": r.job, "stage": r.stage, "traced": vars(r.traced), "ledger": vars(r.ledger)}
+            for r in found
+        ]
+        print(json.dumps({"version": 1, "rows": document}, indent=1))
+        return
+    worst = {n: max(abs(row.error(n)) for row in found) for n in names}
+    print("worst: " + ", ".join(f"{n} {100 * error:.3f} %" for n, error in worst.items()))
+
+
+if __name__ == "__main__":
+    main()
