@@ -211,11 +211,12 @@ def run(
     file: File,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the run.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps to train.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last save.")] = False,
 ) -> None:
     """Compile and train here on CPU ranks."""
     from parlay.compiler.commands.run import run as train
 
-    _exit(train(file, out=out, steps=steps))
+    _exit(train(file, out=out, steps=steps, resume=resume))
 
 
 @app.command()

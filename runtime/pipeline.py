@@ -18,7 +18,10 @@ from torch import Tensor, nn
 
 
 class Chunks(nn.Module):
-    """The stages of one rank as one module, in which each weight keeps its global name."""
+    """The stages of one rank as one module, in which each weight keeps its global name.
+
+    What two stages call alike is one: a tied embedding, where the first and the last meet.
+    """
 
     def __init__(self, stages: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -26,7 +29,10 @@ class Chunks(nn.Module):
         for stage in self.stages:
             for name, child in stage.named_children():
                 if not isinstance(child, nn.ModuleDict):
-                    self.add_module(name, child)
+                    if name in self._modules:
+                        setattr(stage, name, getattr(self, name))
+                    else:
+                        self.add_module(name, child)
                 elif name in self._modules:
                     getattr(self, name).update(child)
                 else:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ MOST_RANKS: Final = 16
 """More processes than this only wait for each other on one machine."""
 
 
-def run(file: Path, *, out: Path | None, steps: int | None) -> int:
+def run(file: Path, *, out: Path | None, steps: int | None, resume: bool) -> int:
     """Trains the first phase's layout; the status of the ranks is the status of the command."""
     job = pipeline.check(file, ["torch"])
     if steps is not None:
@@ -40,6 +41,11 @@ def run(file: Path, *, out: Path | None, steps: int | None) -> int:
         )
         return 1
     folder = (out or Path("runs") / file.stem).absolute()
+    asked = json.loads(emission.files_of("torch")["plan.json"]).get("checkpoint")
+    saves = _saves(folder / asked["path"]) if asked else []
+    if told := _about_saves(saves, asked=asked is not None, resume=resume):
+        print(f"parlay: {told}", file=sys.stderr)
+        return 1
     try:
         foreign = write_folder(folder / "torch", emission.files_of("torch"))
     except OSError as failure:
@@ -53,7 +59,26 @@ def run(file: Path, *, out: Path | None, steps: int | None) -> int:
             file=sys.stderr,
         )
         return 1
-    return _train(folder, layout.world, job.phases[0].spec.train.steps)  # type: ignore[union-attr]
+    total = job.phases[0].spec.train.steps  # type: ignore[union-attr]
+    start = int(saves[-1].name.removeprefix("step-")) if saves else 0
+    return _train(folder, layout.world, total, start=start if resume else None)
+
+
+def _saves(folder: Path) -> list[Path]:
+    """The whole saves in `folder`, the newest last."""
+    return sorted(path.parent for path in folder.glob("step-*/committed.json"))
+
+
+def _about_saves(saves: Sequence[Path], *, asked: bool, resume: bool) -> str:
+    """What keeps a run from starting, or from going on; empty where nothing does."""
+    if resume and not asked:
+        return "--resume needs saves, and the file asks for none: `checkpoint { every = 100 }` does"
+    if saves and not resume:
+        return (
+            f"{saves[-1].parent} has the saves of an earlier run, the last {saves[-1].name}; "
+            "--resume goes on from it, another --out starts anew"
+        )
+    return ""
 
 
 def torch_found() -> bool:
@@ -74,15 +99,23 @@ def _with_steps(job: pipeline.Job, steps: int) -> pipeline.Job:
     return replace(job, phases=phases)
 
 
-def _train(folder: Path, ranks: int, steps: int | None) -> int:
+def _train(folder: Path, ranks: int, steps: int | None, *, start: int | None) -> int:
     command = [sys.executable, "-m", "parlay.runtime.local", str(folder / "torch")]
     command += ["--ranks", str(ranks), "--timeout", str(24 * 3600)]
     metrics = folder / "metrics.jsonl"
+    # A killed run may have gone on after its last save; the steps from there are taken again.
+    kept = [line for line in _lines(metrics) if _step_of(line) < (start or 0)]
     metrics.unlink(missing_ok=True)
-    environment = {**os.environ, "PARLAY_OUT": str(folder)}
+    if kept:
+        metrics.write_text("".join(f"{line}\n" for line in kept))
+    environment = {
+        **os.environ,
+        "PARLAY_OUT": str(folder),
+        "PARLAY_RESUME": "" if start is None else "1",
+    }
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
-        _watch(process, metrics, steps)
+        _watch(process, metrics, steps, skipped=len(kept))
     except KeyboardInterrupt:
         process.terminate()
         process.wait()
@@ -90,8 +123,22 @@ def _train(folder: Path, ranks: int, steps: int | None) -> int:
     return 1 if process.returncode else 0
 
 
-def _watch(process: subprocess.Popen[bytes], metrics: Path, steps: int | None) -> None:
-    """Follows metrics.jsonl until the ranks end."""
+def _step_of(line: str) -> int:
+    """The step of a line; beyond any where a run that was killed left half of it."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return sys.maxsize
+
+
+def _lines(metrics: Path) -> list[str]:
+    return metrics.read_text().splitlines() if metrics.exists() else []
+
+
+def _watch(
+    process: subprocess.Popen[bytes], metrics: Path, steps: int | None, *, skipped: int
+) -> None:
+    """Follows metrics.jsonl until the ranks end; `skipped` lines were there before."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -108,18 +155,17 @@ def _watch(process: subprocess.Popen[bytes], metrics: Path, steps: int | None) -
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task("", total=steps, said="starting")
-        seen = 0
+        seen = skipped
         while True:
             done = process.poll() is not None
-            lines = metrics.read_text().splitlines() if metrics.exists() else []
-            for line in lines[seen:]:
+            for line in _lines(metrics)[seen:]:
                 last = json.loads(line)
+                seen += 1
                 first = first or last
                 said = f"loss {last['loss']:.4f}  {last['tokens_per_second']:,.0f} tokens/s"
                 bar.update(task, completed=last["step"], said=said)
-                if not console.is_terminal and (last["step"] % 10 == 0 or seen == 0):
+                if not console.is_terminal and (last["step"] % 10 == 0 or last is first):
                     console.print(f"step {last['step']}/{steps}  {said}")
-            seen = len(lines)
             if done:
                 break
             try:

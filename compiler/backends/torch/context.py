@@ -68,7 +68,11 @@ def _launch(structure: Structure) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "gpus": cluster.node.gpus,
-        "ranks_words": Code(f"{_count(ranks, 'rank')} on {_count(nodes, 'node')}"),
+        "started": Code(
+            f": {_count(ranks, 'rank')} on {_count(nodes, 'node')}. Run it once on every node."
+            if structure.mesh
+            else " in one process."
+        ),
     }
 
 
