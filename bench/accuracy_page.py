@@ -151,7 +151,8 @@ def reason(one: Scored) -> str:
         return "differs from rows of the same work; flagged as unexplained"
     if "rowwise" in row["precision"]:
         return "row-wise scaling, priced as tensor-wise"
-    if not row["recompute"] and account(case.spec, case.layout).worst.peak_bytes > 1.1 * gpu:
+    unsaid = one.error < 0 and not row["recompute"]
+    if unsaid and account(case.spec, case.layout).worst.peak_bytes > 1.1 * gpu:
         return "recompute or offload not stated: it would not fit without"
     if case.kind == "moe":
         return "kernels of this release (mixture of experts)"

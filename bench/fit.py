@@ -238,11 +238,23 @@ def main() -> None:
     table = fit(cases)
     if arguments.rows:
         show("all", cases)
+    table["band"] = bands(cases)
     note = NOTE.format(rows=len(cases), sources=len({case.source for case in cases}))
     if arguments.write:
         TABLE.write_text(text(table, note), "utf-8")
     else:
         print(text(table, note))
+
+
+def bands(cases: Sequence[Case]) -> dict[str, float]:
+    """The median error of each class, each row priced by the table of its fold."""
+    errors: dict[str, list[float]] = {}
+    for case in cases:
+        path = HERE / "folds" / f"{fold_of(case.group)}.toml"
+        step = price(case.spec, case.layout, tomllib.loads(path.read_text("utf-8")))
+        error = step.seconds / measured_seconds(case) - 1.0
+        errors.setdefault(case.kind, []).append(abs(error))
+    return {kind: float(np.median(found)) for kind, found in sorted(errors.items())}
 
 
 def show(name: str, cases: Sequence[Case]) -> None:
@@ -257,6 +269,7 @@ Written by bench/fit.py from bench/prior.toml and {rows} published runs of {sour
 docs/accuracy.md says how well such a fit prices runs that it has not seen.
 family: share of the nominal rate that a component reaches (fp8, mxfp8, nvfp4: times that).
 framework, stack: by how much a component takes longer than the family's figure says.
+band: median error of a class on runs that the fit had not seen.
 overlap_dp, overlap_cp: share of that traffic that runs beside computation."""
 
 

@@ -93,7 +93,7 @@ def case_of(row: Row) -> Case | str:
         spec = spec_of(row, usual)
         layout = lay_out(spec)
     except (AssertionError, ValueError, ZeroDivisionError, KeyError) as fault:
-        return f"no layout ({type(fault).__name__})"
+        return f"degrees that make no layout ({type(fault).__name__})"
     assert spec.train is not None and spec.model is not None
     return Case(
         row=row,
@@ -302,6 +302,7 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
     words = row.get("notes", "")
     vpp = row.get("vpp", "")
     chunks = int(vpp) if vpp.isdigit() else max(1, -(-(model.layers + 2) // pp) if vpp else 1)
+    chunks = fullest(model.layers, pp, chunks)
     schedule = Setting("one_f_one_b")
     if "ZB-1p" in words:
         schedule = Setting("zero_bubble")
@@ -328,6 +329,18 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
         sequence_parallel=sequence,
         vocab_multiple=128,
     )
+
+
+def fullest(layers: int, pp: int, chunks: int) -> int:
+    """The chunks of a rank, fewer where a stage would have embedding or head alone.
+
+    The language has no stage without a layer; `126 layers, pp 16, 8 chunks` --> 4 chunks.
+    """
+    if pp * chunks <= layers:
+        return chunks
+    even = [c for c in range(2, chunks) if pp * c <= layers and (layers + 2) % (pp * c) == 0]
+    fitting = [c for c in range(1, chunks) if pp * c <= layers]
+    return max(even or fitting, default=chunks)
 
 
 def uneven(layers: int, steps: int) -> tuple[int, ...] | None:

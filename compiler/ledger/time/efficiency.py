@@ -50,8 +50,7 @@ class Efficiency:
     of context parallelism, that run beside computation. `early_stop` says that full recompute
     leaves out a layer's last product, `dispatch_once` that a token goes once to a domain, however
     many of its experts lie there (DeepEP). `bucket` is the length of a gradient message in
-    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank. `band` is the
-    expected error, a share.
+    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank.
     """
 
     family: str
@@ -66,7 +65,6 @@ class Efficiency:
     dispatch_once: bool
     bucket: float
     broadcast: bool
-    band: float
 
 
 def load() -> Mapping[str, Any]:
@@ -80,6 +78,23 @@ def _table() -> Mapping[str, Any]:
 
     text = (resources.files("parlay.compiler.ledger.time") / "efficiency.toml").read_text("utf-8")
     return MappingProxyType(tomllib.loads(text))
+
+
+def band(spec: Spec, table: Mapping[str, Any] | None = None) -> float:
+    """The error that held for half of the held-out runs of a spec's class, a share."""
+    known = (table or load()).get("band", {})
+    return float(known.get(kind_of(spec), 0.15))
+
+
+def kind_of(spec: Spec) -> str:
+    """The class of a spec: a mixture of experts, fine-tuning, or dense by precision."""
+    assert spec.train is not None and spec.model is not None
+    if spec.train.lora is not None:
+        return "finetune"
+    if spec.model.experts is not None:
+        return "moe"
+    low = {"fp8": "dense_fp8", "mxfp8": "dense_fp8", "nvfp4": "dense_fp4"}
+    return low.get(spec.train.precision, "dense_bf16")
 
 
 def rows(spec: Spec, table: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
@@ -168,5 +183,4 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
         dispatch_once=settings.get("dispatch_once", False),
         bucket=settings.get("bucket", 40e6),
         broadcast=settings.get("broadcast", False),
-        band=row.get("band", 0.15),
     )

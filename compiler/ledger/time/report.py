@@ -8,7 +8,7 @@ from typing import Any
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops
 from parlay.compiler.ledger.time import collectives
-from parlay.compiler.ledger.time.efficiency import COMMUNICATION
+from parlay.compiler.ledger.time.efficiency import COMMUNICATION, band
 from parlay.compiler.ledger.time.lines import CommunicationTime, Share, TimeLine
 from parlay.compiler.ledger.time.machine import LOW
 from parlay.compiler.ledger.time.step import Step, price
@@ -85,7 +85,7 @@ def time_of(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) 
         peak_flops=peak,
         flops_per_token=per_token,
         flops_convention=flops.CONVENTION,
-        band=step.efficiency.band,
+        band=band(spec, table),
         shares=shares,
         communication=tuple(_lines(spec, layout, step)),
         formulas=formulas,
