@@ -28,6 +28,13 @@ TARGETS: Final[Mapping[str, Target]] = {
         "PyTorch training code for dense decoders of the Llama family: tp with and without "
         "sequence parallelism, pp by one_f_one_b, dp; fp32, and bf16 over fp32 masters",
     ),
+    "deepspeed": Target("parlay.compiler.backends.deepspeed", "checked, not emitted yet"),
+    "torchtitan": Target("parlay.compiler.backends.torchtitan", "checked, not emitted yet"),
+    "megatron": Target(
+        "parlay.compiler.backends.megatron",
+        "arguments and launch script for Megatron-LM, core 0.16 to 0.20: tp, pp by one_f_one_b "
+        "and interleaved, cp, ep, etp, dp with ZeRO, latent attention and experts",
+    ),
 }
 
 Emitter = Callable[[Phase, Layout, Mapping[str, Source]], Emission]
@@ -40,6 +47,12 @@ def emitter(target: str) -> Emitter:
 
 
 def refusals(target: str, phase: Phase) -> Iterator[Diagnostic]:
-    """A `B` diagnostic for every field that asks for what the target cannot express."""
-    found: Any = import_module(TARGETS[target].module)
-    yield from found.refusals(phase)
+    """What the rules of a target find, and every field that it cannot express."""
+    from parlay.compiler.backends.rules import found
+
+    told = list(found(target, phase))
+    yield from told
+    # What a rule has told is not told again by what cannot be emitted.
+    places = {each.span for each in told}
+    module: Any = import_module(TARGETS[target].module)
+    yield from (each for each in module.refusals(phase) if each.span not in places)

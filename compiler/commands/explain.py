@@ -49,15 +49,18 @@ def _explain_code(code: str) -> int:
 def all_codes() -> tuple[str, ...]:
     """Every code that has a page, in alphabetical order."""
     from parlay.compiler import checks
+    from parlay.compiler.backends import rules
 
-    return tuple(sorted({*checks.codes(), *(code for texts in _texts() for code in texts)}))
+    texts = (code for texts in _texts() for code in texts)
+    return tuple(sorted({*checks.codes(), *rules.codes(), *texts}))
 
 
 def page_of(code: str) -> str | None:
     """The page of any code as plain text; None for a code that nothing tells."""
     from parlay.compiler import checks
+    from parlay.compiler.backends import rules
 
-    page = checks.page(code)
+    page = checks.page(code) or rules.page(code)
     if page is not None:
         return page.text
     found = next((texts[code] for texts in _texts() if code in texts), None)
@@ -101,6 +104,9 @@ def _texts() -> Iterator[Mapping[str, tuple[str, str]]]:
     from parlay.compiler.backends.torch.codes import CODES as of_torch
 
     yield of_torch
+    from parlay.compiler.backends.not_yet import CODES as of_targets
+
+    yield of_targets
 
 
 # ── Fields ────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from parlay.compiler import pipeline
+from parlay.compiler.backends.megatron import codes as of_megatron
 from parlay.compiler.backends.torch import codes as of_torch
 from parlay.compiler.commands import explain
 from parlay.compiler.spec import codes as of_names
@@ -17,11 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = [
     *((code, ()) for code in of_names.CODES if code not in of_names.NOT_RUN),
     *((code, ("torch",)) for code in of_torch.CODES),
+    *((code, ("megatron",)) for code in of_megatron.CODES),
 ]
 
 
 def parts(code: str) -> dict[str, list[str]]:
-    return dict(explain.sections({**of_names.CODES, **of_torch.CODES}[code][1]))
+    texts = {**of_names.CODES, **of_torch.CODES, **of_megatron.CODES}
+    return dict(explain.sections(texts[code][1]))
 
 
 def told(lines: list[str], tmp_path: Path, targets: tuple[str, ...]) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""The two files: arguments, an option a line, and the script that starts them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version as version_of_package
+from typing import Final
+
+from parlay.compiler.backends.megatron.argument import Argument
+from parlay.compiler.backends.megatron.options import NEWEST, version_of
+from parlay.compiler.backends.places import file_name
+from parlay.compiler.backends.render import Code, render
+from parlay.compiler.layout import Layout
+from parlay.compiler.spec.resolve import Phase
+
+FABRICS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "infiniband": (("NCCL_IB_TIMEOUT", "22"),),
+    "roce": (("NCCL_IB_GID_INDEX", "3"), ("NCCL_IB_TIMEOUT", "22")),
+    "ethernet": (("NCCL_IB_DISABLE", "1"),),
+    "slingshot": (("NCCL_NET", "AWS Libfabric"), ("FI_PROVIDER", "cxi")),
+    "loopback": (("NCCL_SOCKET_IFNAME", "lo"),),
+}
+"""What NCCL is told of the network between nodes, unless the caller's environment says more."""
+
+
+def files(
+    phase: Phase, layout: Layout, sections: Mapping[str, Sequence[Argument]]
+) -> dict[str, str]:
+    """arguments.txt and pretrain.sh."""
+    cluster = phase.spec.cluster
+    assert cluster is not None
+    target = phase.targets.get("megatron")
+    ranks = f"{layout.world} ranks" if layout.world > 1 else "1 rank"
+    nodes = f"{cluster.nodes} nodes" if cluster.nodes > 1 else "1 node"
+    context = {
+        "name": Code(file_name(phase.origins)),
+        "parlay": Code(version_of_package("parlay")),
+        "version": Code(version_of((target.version if target else None) or NEWEST) or NEWEST),
+        "ranks": Code(ranks),
+        "machines": Code(nodes),
+        "nodes": cluster.nodes,
+        "gpus": cluster.node.gpus,
+        "world": layout.world,
+        "sections": [
+            (Code(title), [Code(line(argument)) for argument in arguments])
+            for title, arguments in sections.items()
+            if arguments
+        ],
+        "one_queue": _one_queue(phase),
+        "exports": [(Code(name), Code(value)) for name, value in _fabric(phase, cluster.nodes)],
+    }
+    return {
+        "arguments.txt": render("megatron/arguments.txt.j2", context),
+        "pretrain.sh": render("megatron/pretrain.sh.j2", context),
+    }
+
+
+def line(argument: Argument) -> str:
+    """An option and its values, each a word of the shell."""
+    return " ".join((argument.option, *map(shlex.quote, argument.values)))
+
+
+def _one_queue(phase: Phase) -> bool:
+    """Whether kernels must be started in order: tp or cp, up to Hopper, and no FSDP."""
+    parallel, cluster = phase.spec.parallel, phase.spec.cluster
+    assert cluster is not None
+    # Blackwell is the first with products in four bits.
+    older = cluster.node.gpu.fp4_flops is None
+    return older and (parallel.tp > 1 or parallel.cp > 1) and parallel.zero < 2
+
+
+def _fabric(phase: Phase, nodes: int) -> tuple[tuple[str, str], ...]:
+    cluster = phase.spec.cluster
+    assert cluster is not None
+    if nodes == 1 or cluster.fabric is None:
+        return ()
+    return FABRICS[cluster.fabric.kind]

@@ -1,0 +1,34 @@
+"""Importing this lets `megatron.training` be imported on a machine without GPU and on Python 3.11.
+
+MEGATRON names the folder of a `megatron-core` wheel that carries `megatron.training`.
+"""
+
+import os
+import sys
+import typing
+
+sys.path.insert(0, os.environ["MEGATRON"])
+os.environ.setdefault("RANK", "0")
+os.environ.setdefault("WORLD_SIZE", "1")
+if not hasattr(typing, "override"):  # the one thing of Python 3.12 that it needs
+    typing.override = lambda function: function
+
+import absent  # noqa: F401
+import torch
+
+
+class Gpu:
+    """What validation asks of the device: an H100, or the GPU of this CAPABILITY."""
+
+    major, minor = map(int, os.environ.get("CAPABILITY", "9.0").split("."))
+    total_memory = 80 << 30
+    name = "accelerator"
+    multi_processor_count = 132
+
+
+# Fused functions are compiled at import: nothing is run here, so nothing is compiled.
+torch.compile = lambda function=None, **_: function or (lambda inner: inner)
+
+if not torch.cuda.is_available():
+    torch.cuda.get_device_properties = lambda *_, **__: Gpu
+    torch.cuda.get_device_capability = lambda *_, **__: (Gpu.major, Gpu.minor)

@@ -1,0 +1,63 @@
+"""Asks Megatron-LM's own `parse_args` and `validate_args` whether it takes argument lists.
+
+Reads one JSON object a line from stdin, `{"world": 64, "arguments": ["--num-layers", "4", …]}`, and
+answers a line each: `{"accepted": true, "derived": {…}}` or `{"accepted": false, "why": "…"}`.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import warnings
+
+import megatron_env  # noqa: F401
+
+DERIVED = (
+    "data_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "ffn_hidden_size",
+    "num_query_groups",
+    "global_batch_size",
+    "sequence_parallel",
+    "use_distributed_optimizer",
+    "kv_channels",
+)
+
+
+def ask(world, arguments, queue="1"):
+    from megatron.training.arguments import (
+        core_transformer_config_from_args,
+        parse_args,
+        validate_args,
+    )
+
+    os.environ["WORLD_SIZE"] = str(world)
+    if queue is None:
+        os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
+    else:
+        os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = queue
+    sys.argv = ["pretrain_gpt.py", *arguments]
+    args = parse_args()
+    validate_args(args, {})
+    args.apply_rope_fusion = False  # a kernel of Transformer Engine, which no CPU has
+    config = core_transformer_config_from_args(args)
+    derived = {name: getattr(args, name, None) for name in DERIVED}
+    return {**derived, "layers": config.num_layers, "experts": config.num_moe_experts}
+
+
+warnings.simplefilter("ignore")
+for line in sys.stdin:
+    asked = json.loads(line)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            found = ask(asked["world"], asked["arguments"], asked.get("queue", "1"))
+        answer = {"accepted": True, "derived": found}
+    except BaseException as why:
+        if isinstance(why, KeyboardInterrupt):
+            raise
+        tail = said.getvalue().strip().splitlines()[-1:] if isinstance(why, SystemExit) else []
+        answer = {"accepted": False, "why": f"{type(why).__name__}: {why}"[:500], "said": tail}
+    print(json.dumps(answer, default=str), flush=True)
