@@ -5,7 +5,7 @@ prints.
 """
 
 from parlay.compiler.checks.degrees import degrees_hold
-from parlay.compiler.checks.pages import Page, codes, page
+from parlay.compiler.checks.pages import Page, codes, page, page_of
 from parlay.compiler.checks.rules import Rule, all_rules, rule
 from parlay.compiler.checks.run import check_phases, run_rules, subject_of
 from parlay.compiler.checks.subject import Subject
@@ -19,6 +19,7 @@ __all__ = [
     "codes",
     "degrees_hold",
     "page",
+    "page_of",
     "rule",
     "run_rules",
     "subject_of",

@@ -1,7 +1,8 @@
 """Expert parallelism leaves the fast domain.
 
 What
-    A warning where the ranks of one ep · etp group lie in several fast domains.
+    A warning where the ranks of one ep · etp group lie in several fast domains; a note where the
+    router keeps each token to a few nodes (`experts.node_limit`).
 Why
     Every token travels to its experts and back, forward and backward, in every layer with experts.
     Large ep over a network is common practice, but it needs a fast one, and routing limited to few
@@ -31,7 +32,7 @@ from collections.abc import Iterator
 
 from parlay.compiler.checks import wires, words
 from parlay.compiler.checks.subject import Subject
-from parlay.dsl.diagnostics import Diagnostic, warning
+from parlay.dsl.diagnostics import Diagnostic, note, warning
 
 CODE = "N202"
 TITLE = "expert parallelism leaves the fast domain"
@@ -50,7 +51,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     said = words.product(names, [getattr(parallel, name) for name in names])
     spans = words.counted(reach.domains, "fast domain")
     span, label = subject.label(f"parallel.{names[-1]}", f"one group touches {spans}")
-    yield warning(
+    limit = subject.model.experts.node_limit if subject.model.experts else None
+    yield (warning if limit is None else note)(
         CODE,
         f"{said} spans {spans} of {words.counted(layout.placement.domain, 'GPU')}",
         span,

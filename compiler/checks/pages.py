@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import dedent, indent
 from typing import Final
 
-from parlay.compiler.checks.rules import MODULES, rule
+from parlay.compiler.checks.rules import MODULES, Rule, rule
 
 SECTIONS: Final = ("What", "Why", "Example", "Instead", "Source")
 
@@ -43,13 +43,17 @@ def codes() -> tuple[str, ...]:
 
 
 def page(code: str) -> Page | None:
-    """The page of a rule; None for an unknown code."""
+    """The page of a general rule; None for an unknown code."""
     found = rule(code)
-    if found is None or not found.__doc__:
-        return None
-    _, *parts = re.split(rf"^({'|'.join(SECTIONS)})\n", found.__doc__, flags=re.MULTILINE)
+    return None if found is None else page_of(found)
+
+
+def page_of(rule: Rule) -> Page:
+    """A rule's docstring as its page."""
+    assert rule.__doc__ is not None, f"{rule.CODE} has no page"
+    _, *parts = re.split(rf"^({'|'.join(SECTIONS)})\n", rule.__doc__, flags=re.MULTILINE)
     bodies = dict(zip(parts[::2], map(_body, parts[1::2]), strict=True))
-    return Page(code, found.TITLE, *(bodies.get(name, "") for name in SECTIONS))
+    return Page(rule.CODE, rule.TITLE, *(bodies.get(name, "") for name in SECTIONS))
 
 
 def _body(text: str) -> str:

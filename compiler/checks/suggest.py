@@ -7,7 +7,7 @@ not offered, nor what the file's `auto in […]` excludes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from math import log2
@@ -39,12 +39,17 @@ class Help:
     fixes: tuple[Fix, ...] = ()
 
 
-def layouts(subject: Subject, *, fixed: tuple[str, ...] = ()) -> Help:
+def layouts(
+    subject: Subject,
+    *,
+    fixed: tuple[str, ...] = (),
+    allowed: Mapping[str, Container[int]] | None = None,
+) -> Help:
     """Help and fixes for at most three nearest legal layouts of the same world.
 
-    `fixed` are degrees that stay as they are.
+    `fixed` are degrees that stay as they are, `allowed` the values that a path may take.
     """
-    found = near_layouts(subject, fixed=fixed)
+    found = near_layouts(subject, fixed=fixed, allowed=allowed or {})
     return Help(
         tuple(near.words for near in found), tuple(fix for near in found for fix in near.fixes)
     )
@@ -69,7 +74,9 @@ def choices(
     return Help((f"{name} = {words.listed(found, 'or')} fits",), fixes)
 
 
-def near_layouts(subject: Subject, *, fixed: tuple[str, ...] = ()) -> tuple[Near, ...]:
+def near_layouts(
+    subject: Subject, *, fixed: tuple[str, ...], allowed: Mapping[str, Container[int]]
+) -> tuple[Near, ...]:
     """At most three nearest legal layouts, nearest first; none while searching."""
     world = subject.world
     known = ("parallel.tp", "parallel.pp", "parallel.cp")
@@ -81,7 +88,8 @@ def near_layouts(subject: Subject, *, fixed: tuple[str, ...] = ()) -> tuple[Near
         degrees = follow.degrees(
             subject, {"parallel.tp": tp, "parallel.pp": pp, "parallel.dp": dp}, world
         )
-        if not subject.admits(degrees):
+        barred = any(degrees.get(path) not in values for path, values in allowed.items())
+        if barred or not subject.admits(degrees):
             continue
         worst = faults.worst(subject, degrees)
         if worst is not Severity.ERROR:

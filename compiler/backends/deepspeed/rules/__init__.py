@@ -1,0 +1,1 @@
+"""The rules of DeepSpeed, one a file."""

@@ -1,0 +1,97 @@
+"""The rules of one back end: their pages run, they are silent without the target, fixes mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.backends import TARGETS, refusals, rules
+from parlay.compiler.checks import Page
+from parlay.dsl.diagnostics import Diagnostic, Severity
+
+Check = Callable[[str], tuple[Diagnostic, ...]]
+
+
+def _page(code: str) -> Page:
+    page = rules.page(code)
+    assert page is not None
+    return page
+
+
+def _check(text: str, code: str, folder: Path) -> list[Diagnostic]:
+    """What the general rules and those of the code's target find, but for the notes of others."""
+    path = folder / "run.par"
+    path.write_text(text)
+    job = pipeline.check(path)
+    told = [*job.diagnostics]
+    told += [each for phase in job.phases for each in rules.found(rules.target_of(code), phase)]
+    return [each for each in told if each.severity is not Severity.NOTE or each.code == code]
+
+
+@pytest.mark.parametrize("code", rules.codes())
+def test_example(code: str, tmp_path: Path) -> None:
+    example = _page(code).example
+    [found] = _check(example, code, tmp_path)
+    assert found.code == code and found.span is not None
+    marked = next(line for line in example.splitlines() if line.endswith(f"^ {code}"))
+    place = example[: found.span.start].count("\n")
+    column = found.span.start - example[: found.span.start].rfind("\n") - 1
+    assert example.splitlines()[place + 1] == marked
+    assert marked.index("^") == column
+    assert marked.count("^") == found.span.end - found.span.start
+
+
+@pytest.mark.parametrize("code", rules.codes())
+def test_instead(code: str, tmp_path: Path) -> None:
+    assert not _check(_page(code).instead, code, tmp_path)
+
+
+@pytest.mark.parametrize("code", rules.codes())
+def test_page_is_whole(code: str) -> None:
+    page = _page(code)
+    assert all((page.what, page.why, page.example, page.instead))
+    assert "August 2026" in page.source, "a page names the version that was read"
+
+
+@pytest.mark.parametrize("code", rules.codes())
+def test_silent_without_the_target(code: str, check: Check) -> None:
+    told = check(_page(code).example)
+    assert all(each.severity is Severity.NOTE for each in told)
+
+
+@pytest.mark.parametrize("code", rules.codes())
+def test_fixes_mend(code: str, tmp_path: Path) -> None:
+    example = _page(code).example
+    for fix in _check(example, code, tmp_path)[0].fixes:
+        text = example
+        for edit in sorted(fix.edits, key=lambda edit: edit.span.start, reverse=True):
+            text = text[: edit.span.start] + edit.text + text[edit.span.end :]
+        left = _check(text, code, tmp_path)
+        assert not [each for each in left if each.severity is Severity.ERROR or each.code == code]
+
+
+@pytest.mark.parametrize("target", rules.MODULES)
+def test_asked_with_the_target(target: str, tmp_path: Path) -> None:
+    """`check --target` asks them, and tells no place twice."""
+    code = next(iter(rules.MODULES[target]))
+    path = tmp_path / "run.par"
+    path.write_text(_page(code).example)
+    told = pipeline.check(path, [target]).diagnostics
+    assert code in [each.code for each in told]
+    [phase] = pipeline.load(path).phases
+    found = [each for each in refusals(target, phase) if each.code == code]
+    places = [each.span for each in refusals(target, phase)]
+    assert found and places.count(found[0].span) == 1
+
+
+@pytest.mark.parametrize("target", sorted({"deepspeed", "torchtitan"} & set(TARGETS)))
+def test_what_is_not_emitted_says_so(target: str, tiny: Path) -> None:
+    emission = pipeline.emit(pipeline.load(tiny), target)
+    assert not emission.files or not emission.diagnostics
+    assert emission.files or [each.code for each in emission.diagnostics] == ["B302"]
+
+
+def test_no_rule_of_that_name() -> None:
+    assert rules.rule("B999") is None and rules.page("B999") is None
