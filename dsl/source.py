@@ -52,6 +52,10 @@ class Source:
         line = bisect_right(self._line_starts, offset)
         return Position(line, offset - self._line_starts[line - 1] + 1)
 
+    def start_of(self, number: int) -> int:
+        """The offset at which line `number` (from 1) starts."""
+        return self._line_starts[number - 1]
+
     def line(self, number: int) -> str:
         """The text of line `number` (from 1) without its line end."""
         start = self._line_starts[number - 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,16 +36,19 @@ class Fixed:
     applied: tuple[Applied, ...]
 
 
-def fixed(path: Path, targets: Sequence[str] = ()) -> Fixed:
+def fixed(
+    path: Path, targets: Sequence[str] = (), texts: Mapping[Path, str] = pipeline.NO_TEXTS
+) -> Fixed:
     """The text of the file at `path` with the fixes of its errors and warnings applied.
 
     Of every diagnostic the first fix, of overlapping ones the first in the text; then the text is
     checked again, until no fix is left or `ROUNDS` is over. Nothing is written. What stands in an
-    imported file is that file's to fix, and a note informs: neither is touched.
+    imported file is that file's to fix, and a note informs: neither is touched. `texts` stand in
+    place of what files hold.
     """
     name = str(path)
     resolved = Path(os.path.realpath(path))
-    job = pipeline.check(path, targets)
+    job = pipeline.check(path, targets, texts)
     if name not in job.sources:
         return Fixed("", "", ())
     before = text = job.sources[name].text
@@ -63,7 +66,7 @@ def fixed(path: Path, targets: Sequence[str] = ()) -> Fixed:
             applied.append(Applied(diagnostic.code, fix.title, name, at.line, at.column))
         seen.add(after)
         text = after
-        job = pipeline.check(path, targets, {resolved: text})
+        job = pipeline.check(path, targets, {**texts, resolved: text})
     return Fixed(before, text, tuple(applied))
 
 

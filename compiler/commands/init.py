@@ -18,14 +18,16 @@ from parlay.dsl.nearest import nearest
 
 MODEL: Final = "llama3-8b"
 NODE: Final = "dgx-h100"
-TRIED: Final = 400
-"""So many layouts are checked before the best of them is taken, mistakes and all."""
+TRIED: Final = 40
+"""So many layouts are checked before init gives up; one without errors is taken sooner."""
+ENOUGH: Final = 12
+"""After so many a layout with warnings is good enough."""
 ROOM: Final = 0.9
 """Of the memory, what a starter may fill."""
 
 
 def run(name: str, model: str, node: str) -> int:
-    """Writes NAME.par; 1 where it cannot be written or is there, 2 where a preset is unknown."""
+    """Writes NAME.par; 1 where it is there, cannot be written, or no layout fits; 2 for bad names."""
     for kind, wanted in (("model", model), ("node", node)):
         if catalog.load(kind, wanted) is None:
             close = ", ".join(nearest(wanted, catalog.names(kind)))
@@ -34,6 +36,9 @@ def run(name: str, model: str, node: str) -> int:
             return 2
     path = Path(name if name.endswith(".par") else f"{name}.par")
     text = starter(model, node)
+    if not text:
+        print(f"parlay: no layout of {model} fits on nodes of {node}", file=sys.stderr)
+        return 1
     try:
         with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -72,11 +77,13 @@ class Cut:
 def starter(model: str, node: str) -> str:
     """The text: the smallest cluster and the least cut that the rules take and that fits.
 
-    Of at most `TRIED` layouts the first without an error or warning; else the one with least.
+    Empty where no layout is found: a model too large for what its fast domain holds.
     """
     shape, machine = _presets(model, node)
-    best, least = "", (10**6, 0)
-    for _, cut in zip(range(TRIED), _cuts(shape, machine), strict=False):
+    best, least = "", (1, 0)
+    for tried, cut in zip(range(TRIED), _cuts(shape, machine), strict=False):
+        if best and tried >= ENOUGH:
+            break
         text = _written(model, node, shape, machine, cut)
         found = _mistakes(text)
         if found < least:

@@ -41,7 +41,7 @@ def schema() -> dict[str, Any]:
     """The blocks as JSON writes them, which is how the catalog's fact files do.
 
     A block is an object of its fields; `from` names a preset; a switch is a boolean, a number a
-    number, and a string any expression of the language: `"450GB/s"`, `"auto"`, `"window(size = 8)"`.
+    number, and a string any expression of the language: `"450GB/s"`, `"auto"`, `"8 * 128"`.
     What JSON schema has no word for stands in `x-dimension`, `x-units` and `x-cases`.
     """
     blocks: dict[str, Any] = {}
