@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from parlay.compiler import pipeline
 from parlay.compiler.backends.torch.proof import proofs
+from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.commands.compile import opened
+from parlay.compiler.commands.mesh_proof import mesh_failures
 from parlay.compiler.commands.printing import print_json, refused
 from parlay.compiler.commands.run import torch_found
 
@@ -26,7 +28,7 @@ def run(file: Path, *, code: Path | None, json: bool) -> int:
     job = pipeline.check(file, ["torch"])
     if refused(opened(job, "verify")) or not torch_found():
         return 1
-    results = []
+    results, mesh = [], []
     for phase in job.phases:
         layout = pipeline.lay_out(phase)
         assert layout is not None, "a clean check has a layout"
@@ -37,8 +39,11 @@ def run(file: Path, *, code: Path | None, json: bool) -> int:
         if files is None:
             print(f"parlay: {code} is not a folder with train.py", file=sys.stderr)
             return 1
+        plan = files.get("plan.json") or emission.files_of("torch")["plan.json"]
+        structure = Structure.of(phase, layout, job.sources)
+        mesh += mesh_failures(structure, files, plan)
         results += [_prove(files, proof) for proof in proofs(phase, layout)]
-    document = summary(results)
+    document = summary(results, mesh)
     if json:
         print_json(document)
     else:
@@ -47,10 +52,11 @@ def run(file: Path, *, code: Path | None, json: bool) -> int:
 
 
 def _as_it_stands(folder: Path) -> dict[str, str] | None:
-    """The Python files of a folder, edits included; None where it holds no train.py."""
+    """The code of a folder and its plan, edits included; None where it holds no train.py."""
     for candidate in (folder, folder / "torch"):
         if (candidate / "train.py").is_file():
-            return {path.name: path.read_text() for path in sorted(candidate.glob("*.py"))}
+            paths = [*sorted(candidate.glob("*.py")), candidate / "plan.json"]
+            return {path.name: path.read_text() for path in paths if path.is_file()}
     return None
 
 
@@ -93,8 +99,8 @@ def _failed(proof: Mapping[str, str], why: str) -> dict[str, Any]:
     }
 
 
-def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The document of `verify --json`: every run, and the worst of them."""
+def summary(runs: Sequence[Mapping[str, Any]], mesh: Sequence[str]) -> dict[str, Any]:
+    """The document of `verify --json`: every run, the worst of them, what `mesh` has wrong."""
 
     def worst(part: str) -> dict[str, Any]:
         parts = [run[part] for run in runs]
@@ -106,6 +112,8 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "version": 1,
         "runs": list(runs),
+        "mesh_match": not mesh,
+        "mesh_failures": list(mesh),
         "dtype": "float64",
         "steps": 3,
         "loss": worst("loss"),
@@ -115,7 +123,7 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "match": all(run["collectives"]["match"] for run in runs),
             "rows": rows,
         },
-        "passed": all(run["passed"] for run in runs),
+        "passed": not mesh and all(run["passed"] for run in runs),
     }
 
 
@@ -124,6 +132,10 @@ def _print(document: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
+    if document["mesh_match"]:
+        console.print("mesh.py at full size: [green]the groups of the layout[/]")
+    for failure in document["mesh_failures"]:
+        console.print(f"mesh.py at full size: {failure}", markup=False, style="red")
     for run in document["runs"]:
         axes = ", ".join(f"{axis} {size}" for axis, size in run["axes"].items()) or "one process"
         verdict = "[green]proved[/]" if run["passed"] else "[red]not proved[/]"

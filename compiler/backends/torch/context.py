@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, model_code, train_code
+from parlay.compiler.backends.torch import copied, groups, model_code, train_code
 from parlay.compiler.backends.torch.structure import Structure
 
 WIDTH: Final = 80
@@ -41,7 +41,7 @@ def context(structure: Structure) -> dict[str, Any]:
 
 def _mesh(structure: Structure) -> dict[str, Any]:
     axes, parallel = structure.axes, structure.parallel
-    planes = (("tp", "pp"),) if structure.tp and structure.pp and not structure.zero else ()
+    planes = groups.planes(structure)
     first = axes[0] if axes else ""
     return {
         "degrees": Code(", ".join(f"{axis} {getattr(parallel, axis)}" for axis in axes)),

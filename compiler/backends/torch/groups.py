@@ -1,0 +1,44 @@
+"""The groups that an emitted mesh.py has to build, rank by rank, from the layout alone."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final
+
+from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.layout import Layout
+
+BETWEEN: Final = (2, 3, 7, 11)
+"""Ranks at these parts of the world are looked at besides the corners."""
+
+
+def planes(structure: Structure) -> tuple[tuple[str, ...], ...]:
+    """The planes that emitted code sends over."""
+    return (("tp", "pp"),) if structure.tp and structure.pp and not structure.zero else ()
+
+
+def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
+    """The ranks that `rank` shares each group with, by the name that train.py uses."""
+    layout = structure.layout
+    names = [*structure.axes, *("_".join(plane) for plane in planes(structure))]
+    found = {name: layout.group_of(name, rank) for name in names}
+    if structure.kv:
+        tp = layout.group_of("tp", rank)
+        size = len(tp) // structure.model.kv_heads
+        first = tp.index(rank) // size * size
+        found["kv"] = tp[first : first + size]
+    if structure.tied_stages:
+        found["embedding"] = layout.group_of("embedding", rank) or [rank]
+    return found
+
+
+def sampled(layout: Layout, axes: tuple[str, ...]) -> list[int]:
+    """Every rank of a small world; of a large one its corners and a few between them."""
+    world = layout.world
+    if world <= 16:
+        return list(range(world))
+    ends = [[0, layout.size(axis) - 1] for axis in axes]
+    corners = [
+        layout.dense.rank_of(dict(zip(axes, corner, strict=True))) for corner in product(*ends)
+    ]
+    return sorted({*corners, *(world // part for part in BETWEEN), world - 1})
