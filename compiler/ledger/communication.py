@@ -140,6 +140,10 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         send("reduce_scatter", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
     else:
         send("all_reduce", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+    if model.qk_norm == "full":
+        # The sums of squares of queries and keys forward, as many sums backward.
+        calls = 2 * chunk.layers * count
+        counter.add("tp", "all_reduce", dtypes.wide, elements=2 * tokens, calls=calls)
     if chunk.head:
         # The maximum, then the sum of exponentials and the label's logit together.
         counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=count)

@@ -18,6 +18,7 @@ SHAPES = {
     "gemma": "kv_heads = 4, head_dim = 16, activation = geglu, norm_placement = both, "
     "softcap(logits = 30), tied_embeddings = on",
     "olmo": "norm_placement = after, qk_norm = per_head, norm = layernorm",
+    "olmo2": "kv_heads = 2, norm_placement = after, qk_norm = full",
     "nemotron": "kv_heads = 4, activation = relu2, norm = layernorm, "
     "rope(theta = 10000, partial = 0.5)",
     "opt": "activation = relu, norm = layernorm, position = learned, context = 128, "

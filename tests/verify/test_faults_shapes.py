@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from .proving import Edit, par, prove, replaced  # noqa: E402
-from .shapes import model  # noqa: E402
+from .proving import Edit, par, prove, replaced
+from .shapes import model
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 

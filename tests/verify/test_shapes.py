@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from .proving import par, prove  # noqa: E402
-from .shapes import model  # noqa: E402
+from .proving import par, prove
+from .shapes import model
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -36,6 +36,9 @@ LAYOUTS = {
     "gemma": ("gemma", "tp = 2, pp = 2", 4),
     "gemma, one process": ("gemma", "", 1),
     "olmo": ("olmo", f"tp = 2, {OFF}", 2),
+    "olmo2, one process": ("olmo2", "", 1),
+    "olmo2, a norm over ranks": ("olmo2", "tp = 2, pp = 2", 4),
+    "olmo2, key/value heads on two ranks each": ("olmo2", f"tp = 4, {OFF}", 4),
     "nemotron": ("nemotron", "tp = 2, dp = 2", 4),
     "opt": ("opt", "tp = 2, pp = 2", 4),
     "odd, one process": ("odd", "", 1),
@@ -55,4 +58,4 @@ def test_shape(name: str, tmp_path: Path) -> None:
     groups = {row["group"] for row in result["collectives"]["rows"]}
     assert ("embedding" in groups) == ("pp" in parallel and "tied" in model(shape))
     # With one head for all, the ranks of `kv` are those of tp.
-    assert ("kv" in groups) == (shape in ("qwen2.5", "qwen3") and "tp = 4" in parallel)
+    assert ("kv" in groups) == (shape in ("qwen2.5", "qwen3", "olmo2") and "tp = 4" in parallel)

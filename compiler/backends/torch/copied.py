@@ -44,9 +44,10 @@ def shares(structure: Structure) -> Iterator[Share]:
         )
     if structure.kv:
         biases = ("k.bias", "v.bias") if "qkv" in model.bias else ()
+        norms = ("k_norm.weight",) if model.qk_norm == "full" else ()
         yield Share(
             "KV",
-            ("k.weight", "v.weight", *biases),
+            ("k.weight", "v.weight", *biases, *norms),
             "kv",
             True,
             f"{at('parallel.tp')}, {at('model.kv_heads')}",

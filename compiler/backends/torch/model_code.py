@@ -16,7 +16,8 @@ def context(structure: Structure) -> dict[str, Any]:
     tp, pp, sp = structure.tp, structure.pp, structure.sp
     imports = []
     if tp:
-        imports += ["from parlay.runtime import tensor", "from parlay.runtime.mesh import Mesh"]
+        pieces = "norm, tensor" if structure.model.qk_norm == "full" else "tensor"
+        imports += [f"from parlay.runtime import {pieces}", "from parlay.runtime.mesh import Mesh"]
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
         imports.append("from parlay.runtime.precision import wide")
@@ -55,6 +56,9 @@ def cut(structure: Structure) -> Iterator[tuple[str, int]]:
             yield f"{name}.weight", 0
             if kind in model.bias:
                 yield f"{name}.bias", 0
+        if kind == "qkv" and model.qk_norm == "full":
+            yield "q_norm.weight", 0
+            yield "k_norm.weight", 0
         yield f"{row}.weight", 1
     if not model.tied_embeddings:
         yield "head.weight", 0

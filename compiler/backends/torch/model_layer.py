@@ -95,6 +95,9 @@ def _attention_init(structure: Structure) -> list[str]:
     ]
     if model.qk_norm == "per_head":
         lines += [f"self.{part}_norm = {norm(structure, 'm.head_dim')}" for part in "qk"]
+    if model.qk_norm == "full":
+        lines.append(f"self.q_norm = {norm(structure, f'm.heads * m.head_dim{share}')}")
+        lines.append(f"self.k_norm = {norm(structure, pairs)}")
     out = _bias(structure, "out")
     return [*lines, f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})"]
 
@@ -106,8 +109,13 @@ def _attention_forward(structure: Structure) -> list[str]:
         arguments = column(
             structure, ("self.q", "self.k", "self.v"), "x", biased="qkv" in model.bias
         )
+        lines = call(f"q, k, v = tensor.{function}(", arguments, indent=BODY)
+        if model.qk_norm == "full":
+            lines.append("q, k = norm.across((q, k), (self.q_norm, self.k_norm), axis=self.tp)")
+        lines.append("q, k, v = self.split(q), self.split(k), self.split(v)")
+    elif model.qk_norm == "full":
         lines = [
-            *call(f"q, k, v = tensor.{function}(", arguments, indent=BODY),
+            "q, k, v = self.q_norm(self.q(x)), self.k_norm(self.k(x)), self.v(x)",
             "q, k, v = self.split(q), self.split(k), self.split(v)",
         ]
     else:

@@ -17,7 +17,6 @@ from parlay.dsl.diagnostics import Diagnostic, error
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "model.position": ("rope", "learned", "none"),
     "model.dropout": (0.0,),
-    "model.qk_norm": ("none", "per_head"),
     "model.sinks": (False,),
     "model.softcap.attention": (0.0,),
     "model.mtp_layers": (0,),
@@ -59,7 +58,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     for path in ABSENT:
         if value_at(spec, path) is not None:
             yield _absent(phase, path)
-    yield from model_refusals(phase, spec.model, spec.train)
+    yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     if spec.train.steps is None and spec.train.tokens is None:
         yield error(
@@ -100,12 +99,14 @@ def value_at(spec: Spec, path: str) -> Any:
 def _refused(phase: Phase, path: str, values: tuple[Any, ...]) -> Diagnostic:
     origin = phase.origins.get(path)
     shown = origin.shown if origin else str(value_at(phase.spec, path))
-    name = path.rpartition(".")[2]
+    owner, _, name = path.rpartition(".")
     place, words = phase.origins.label(path, "not expressed by this target")
     known = ", ".join(f"`{_shown(value)}`" for value in values)
+    setting = value_at(phase.spec, owner) if owner.count(".") == 1 else None
+    asked = f"{setting}({name} = {shown})" if isinstance(setting, str) else f"{name} = {shown}"
     return error(
         CODE,
-        f"target torch cannot express `{name} = {shown}` yet",
+        f"target torch cannot express `{asked}` yet",
         place,
         words,
         help=[f"it expresses {known}"] if known else [],
@@ -117,6 +118,8 @@ def _shown(value: Any) -> str:
         return "on" if value else "off"
     if value is None:
         return "absent"
+    if isinstance(value, float):
+        return f"{value:g}"
     return "none" if value == () else str(value)
 
 

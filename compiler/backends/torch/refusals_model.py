@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from parlay.compiler.spec.blocks import Model, Train
+from parlay.compiler.spec.blocks import Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE: Final = "B301"
 
 
-def model_refusals(phase: Phase, model: Model, train: Train) -> Iterator[Diagnostic]:
+def model_refusals(
+    phase: Phase, model: Model, train: Train, parallel: Parallel
+) -> Iterator[Diagnostic]:
     """One diagnostic for each pair of fields that cannot be expressed together."""
 
     def refused(path: str, what: str, *, words: str, help: str = "") -> Diagnostic:
@@ -26,6 +28,13 @@ def model_refusals(phase: Phase, model: Model, train: Train) -> Iterator[Diagnos
             "rmsnorm with a bias",
             words="an RMS norm has a weight alone",
             help="`norm_bias = off`, or `norm = layernorm`",
+        )
+    if model.qk_norm == "full" and model.norm == "layernorm" and parallel.tp > 1:
+        yield refused(
+            "model.qk_norm",
+            "layer norms of all heads together under tp yet",
+            words="a mean over heads of other ranks",
+            help="`norm = rmsnorm`, or `qk_norm = per_head`",
         )
     if model.shared_norm and not model.parallel_blocks:
         yield refused(
