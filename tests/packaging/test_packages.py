@@ -119,7 +119,7 @@ def test_the_language_needs_the_standard_library_alone() -> None:
 
 
 def test_grid_and_timelines_are_pure() -> None:
-    imported_without({"torch", "numpy"}, ["parlay.runtime.axes", "parlay.runtime.timeline"])
+    imported_without({"torch", "numpy"}, ["parlay.runtime.axes", "parlay.runtime.timeline_split"])
 
 
 def test_the_runtime_imports_none_of_the_compilers_packages() -> None:
