@@ -25,8 +25,8 @@ class Target:
 TARGETS: Final[Mapping[str, Target]] = {
     "torch": Target(
         "parlay.compiler.backends.torch",
-        "PyTorch training code for dense decoders of the Llama family: tp with and without "
-        "sequence parallelism, pp by one_f_one_b, dp; fp32, and bf16 over fp32 masters",
+        "PyTorch training code for dense decoders: tp with and without sequence parallelism, pp "
+        "by gpipe, one_f_one_b and interleaved, dp with ZeRO-1; fp32, and bf16 over fp32 masters",
     ),
     "deepspeed": Target("parlay.compiler.backends.deepspeed", "checked, not emitted yet"),
     "torchtitan": Target("parlay.compiler.backends.torchtitan", "checked, not emitted yet"),
