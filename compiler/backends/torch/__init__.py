@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from parlay.compiler.backends import slurm
 from parlay.compiler.backends.emission import Emission
+from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import render
 from parlay.compiler.backends.torch.context import context
 from parlay.compiler.backends.torch.plan import plan_of
@@ -31,9 +33,28 @@ def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emissio
         "launch.sh": render("torch/launch.sh.j2", printed),
         "plan.json": dump(plan_of(phase, layout)),
     }
+    if (batch := _batch(structure)) is not None:
+        files["job.sbatch"] = batch
     if structure.mesh:
         files["mesh.py"] = render("torch/mesh.py.j2", printed)
     return Emission(files)
+
+
+def _batch(structure: Structure) -> str | None:
+    """job.sbatch, where there is a cluster to queue on."""
+    spec, origins = structure.phase.spec, structure.phase.origins
+    if spec.cluster is None or not slurm.needed(spec.cluster):
+        return None
+    known = origins.get("cluster.fabric.kind") is not None
+    return slurm.script(
+        slurm.Job(
+            source=file_name(origins),
+            cluster=spec.cluster,
+            command="bash launch.sh" + (" --resume" if structure.saves else ""),
+            resumes=structure.saves,
+            fabric=structure.at("cluster.fabric.kind") if known else "",
+        )
+    )
 
 
 def dump(plan: Mapping[str, object]) -> str:
