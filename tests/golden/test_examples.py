@@ -1,0 +1,97 @@
+"""The examples check clean, and what they compile to is kept beside them.
+
+`PARLAY_UPDATE=1 pytest tests/golden` writes the folders anew; the change is then read in a diff.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.backends import TARGETS, refusals
+from parlay.compiler.output import MANIFEST
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*/*.par"))
+PROVED = ("tiny", "gpt2-xl-8gpu", "llama-70b-64gpu", "llama-405b")
+"""The examples that the torch target must express."""
+
+
+def name_of(path: Path) -> str:
+    return path.parent.name
+
+
+def expressible(job: pipeline.Job, target: str) -> bool:
+    return not any(list(refusals(target, phase)) for phase in job.phases)
+
+
+def compiled(path: Path) -> dict[str, str]:
+    """Every file of every target that can express the example."""
+    job = pipeline.check(path)
+    assert not job.errors
+    files: dict[str, str] = {}
+    for target in TARGETS:
+        if not expressible(job, target):
+            assert not (target == "torch" and name_of(path) in PROVED)
+            continue
+        emission = pipeline.emit(job, target)
+        if any(said.code == "B302" for said in emission.diagnostics):
+            continue  # rules alone, so far
+        assert emission.files, [said.message for said in emission.diagnostics]
+        files |= emission.files
+    return files
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+def test_checks_clean(path: Path) -> None:
+    job = pipeline.check(path)
+    told = [f"{said.code} {said.message}" for said in job.diagnostics if said.severity != "note"]
+    assert told == []
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+def test_compiles_to_what_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    files = compiled(Path(path.name))
+    kept = path.parent / "compiled"
+    if os.environ.get("PARLAY_UPDATE"):
+        shutil.rmtree(kept, ignore_errors=True)
+        for name, text in files.items():
+            target = kept / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+            target.chmod(0o755 if target.suffix == ".sh" else 0o644)
+    there = {
+        str(file.relative_to(kept)): file.read_text()
+        for file in kept.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts and file.name != MANIFEST
+    }
+    assert sorted(there) == sorted(files)
+    for name, text in files.items():
+        assert there[name] == text, name
+
+
+def test_kept_python_is_formatted() -> None:
+    folders = [str(path.parent / "compiled") for path in EXAMPLES]
+    command = [sys.executable, "-m", "ruff", "format", "--check", "--isolated"]
+    done = subprocess.run(
+        [*command, "--line-length", "100", *folders], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_405b_has_the_published_degrees() -> None:
+    """arXiv:2407.21783, table 4: 8,192 GPUs, tp 8, cp 1, pp 16, dp 64; 126 layers."""
+    plan = json.loads(
+        (ROOT / "examples/llama-405b/compiled/torch/plan.json").read_text()
+    )
+    assert plan["mesh"] == {"tp": 8, "pp": 16, "dp": 64}
+    layers = [last - first + 1 for first, last in (stage["layers"] for stage in plan["stages"])]
+    assert sum(layers) == 126
+    assert (layers[0], layers[-1]) == (7, 7)
