@@ -4,7 +4,7 @@
 
 A step is a sum of parts, each times a product of factors (`compiler/ledger/time`), so its logarithm
 is smooth in the logarithms of the factors. The fit is a Gauss-Newton iteration on ln(predicted /
-measured) with Huber weights, and a Gaussian prior on every factor around the values of
+measured) with Cauchy weights, and a Gaussian prior on every factor around the values of
 `prior.toml`: a family or stack with few rows stays where physics puts it.
 """
 
@@ -29,7 +29,7 @@ from split import FOLDS, fold_of
 
 HERE = Path(__file__).parent
 TABLE = HERE.parent / "compiler/ledger/time/efficiency.toml"
-HUBER = 0.08
+SCALE = 0.15
 Key = tuple[str, str, str]  # level, row, name
 
 
@@ -146,7 +146,7 @@ def solve(made: Problem, anchor: np.ndarray, noise: float = 0.08) -> np.ndarray:
         residual = np.log(predicted / made.measured)
         shares = scaled / predicted[:, None]
         jacobian = np.einsum("ic,icp->ip", shares, made.moves)
-        robust = np.minimum(1.0, HUBER / np.maximum(np.abs(residual), 1e-9))
+        robust = 1.0 / (1.0 + (residual / SCALE) ** 2)
         w = made.weights * robust / noise**2
         hessian = jacobian.T @ (jacobian * w[:, None]) + np.diag(made.sigma**-2)
         gradient = jacobian.T @ (w * residual) + (x - anchor) / made.sigma**2

@@ -46,6 +46,8 @@ NODES = {
     "L40S": "l40s-8",
     "RTX-4090": "rtx-4090-8",
 }
+IMBALANCE = 1.15
+"""Busiest expert over the mean under a trained router; rows that force balance say so."""
 CONTRADICTS = ("MISMATCH", "COPY_OF", "PP_TYPO", "SWAPPED", "NOT_STATED")
 NEEDED = {
     "shape": ("layers", "hidden", "ffn", "heads", "seq"),
@@ -216,7 +218,13 @@ def _model(row: Row) -> Model:
         if experts and made.experts is not None:
             dense = min(made.experts.dense_layers, max(0, layers - 1))
             capacity = 1.0 if "tokendrop" in row.get("notes", "") else None
-            mixture = replace(made.experts, top_k=top_k, dense_layers=dense, capacity=capacity)
+            mixture = replace(
+                made.experts,
+                top_k=top_k,
+                dense_layers=dense,
+                capacity=capacity,
+                imbalance=_imbalance(row),
+            )
             made = replace(made, experts=mixture)
         return made
     plain = presets.model("llama2-7b")
@@ -226,7 +234,14 @@ def _model(row: Row) -> Model:
     old = not gated
     mixture = None
     if experts:
-        mixture = replace(presets.experts(), count=experts, top_k=top_k, ffn=ffn, shared_ffn=ffn)
+        mixture = replace(
+            presets.experts(),
+            count=experts,
+            top_k=top_k,
+            ffn=ffn,
+            shared_ffn=ffn,
+            imbalance=_imbalance(row),
+        )
     return replace(
         plain,
         layers=layers,
@@ -245,6 +260,11 @@ def _model(row: Row) -> Model:
         tied_embeddings=old,
         experts=mixture,
     )
+
+
+def _imbalance(row: Row) -> float:
+    words = row.get("notes", "").lower()
+    return 1.0 if "balance" in words or "drop" in words.replace("dropless", "") else IMBALANCE
 
 
 def _gated(
@@ -320,7 +340,7 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
         pp=pp,
         cp=cp,
         ep=ep,
-        etp=1,
+        etp=tp if usual.expert_tp and model.experts is not None else 1,
         dp=dp,
         zero=zero,
         shard=shard,

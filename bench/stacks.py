@@ -21,6 +21,7 @@ class Usual:
     zero: int = 1
     gradients: str = "fp32"
     sequence: bool = True
+    expert_tp: bool = False  # experts are cut over tp, as before parallel folding
     nic: tuple[int, float] | None = None  # cards of a node, Gb/s each
 
 
@@ -111,6 +112,8 @@ USUAL = {
     "pytorch": Usual(zero=3),
     "internevo": Usual(gradients="bf16", nic=(4, 100.0)),
     "bridge": Usual(),
+    "nemo-24": Usual(expert_tp=True),
+    "megatron-2024": Usual(expert_tp=True),
 }
 
 

@@ -26,6 +26,9 @@ SCORE_BYTES: Final = 11.0
 and softmax (4), dropout with its mask (3), the second product's read (2)."""
 
 
+UNFUSED_GATE: Final = 6.0
+"""Passes of a gated activation with biases, for which no stack has a fused kernel: bias, two clamps,
+the shifted product and its sigmoid, in place of one."""
 RAGGED: Final = 1.5
 """What a grouped product loses on widths that are no multiple of its tile of 128."""
 
@@ -211,6 +214,8 @@ def _activation(
     made: Layer, sublayer: str, model: Model, elements: float, machine: Machine
 ) -> None:
     reads = 2 if model.activation in GATED else 1
+    if model.activation in GATED and "mlp" in model.bias:
+        elements *= UNFUSED_GATE
     moved = 2.0 * elements * (reads + 1) / machine.memory_rate
     made.put(sublayer, "pointwise", moved, 2.0 * elements * (2 * reads + 1) / machine.memory_rate)
 
