@@ -275,6 +275,28 @@ def calibrate(
     _exit(run(log or [], ranks=ranks, out=out, json=json))
 
 
+class Importable(StrEnum):
+    """What `parlay import` reads."""
+
+    hf = "hf"
+    megatron = "megatron"
+    torchtitan = "torchtitan"
+
+
+@app.command(name="import")
+def import_(
+    format: Annotated[Importable, typer.Argument(help="Whose file it is.", show_default=False)],
+    path: Annotated[Path, typer.Argument(help="A file, or a folder of it.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A new .par file.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs in all.")] = None,
+    node: Annotated[str | None, typer.Option("--node", help="A node of the catalog.")] = None,
+) -> None:
+    """Read the configuration of a framework, never running it, as a .par file."""
+    from parlay.compiler.commands.import_ import run
+
+    _exit(run(format.value, path, out=out, gpus=gpus, node=node))
+
+
 @app.command()
 def catalog(
     kind: Annotated[

@@ -18,9 +18,9 @@ import torch
 
 
 class Gpu:
-    """What validation asks of the device: an H100, or the GPU of this CAPABILITY."""
+    """What validation asks of the device: an H100 unless a question names another capability."""
 
-    major, minor = map(int, os.environ.get("CAPABILITY", "9.0").split("."))
+    major, minor = 9, 0
     total_memory = 80 << 30
     name = "accelerator"
     multi_processor_count = 132
@@ -28,7 +28,13 @@ class Gpu:
 
 # Fused functions are compiled at import: nothing is run here, so nothing is compiled.
 torch.compile = lambda function=None, **_: function or (lambda inner: inner)
+torch.cuda.get_device_properties = lambda *_, **__: Gpu
+torch.cuda.get_device_capability = lambda *_, **__: (Gpu.major, Gpu.minor)
 
-if not torch.cuda.is_available():
-    torch.cuda.get_device_properties = lambda *_, **__: Gpu
-    torch.cuda.get_device_capability = lambda *_, **__: (Gpu.major, Gpu.minor)
+
+def with_transformer_engine(version="2.9.0"):
+    """Answers for the version of Transformer Engine, which cannot be installed on a CPU."""
+    import megatron.core.utils as utils
+    from packaging.version import Version
+
+    utils._te_version = Version(version)

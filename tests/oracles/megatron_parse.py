@@ -1,6 +1,7 @@
 """Asks Megatron-LM's own `parse_args` and `validate_args` whether it takes argument lists.
 
-Reads one JSON object a line from stdin, `{"world": 64, "arguments": ["--num-layers", "4", …]}`, and
+Reads one JSON object a line from stdin, `{"world": 64, "arguments": ["--num-layers", "4", …]}`, with
+`queue` the value of CUDA_DEVICE_MAX_CONNECTIONS and `capability` that of the GPU (`"9.0"`), and
 answers a line each: `{"accepted": true, "derived": {…}}` or `{"accepted": false, "why": "…"}`.
 """
 
@@ -11,7 +12,7 @@ import os
 import sys
 import warnings
 
-import megatron_env  # noqa: F401
+import megatron_env
 
 DERIVED = (
     "data_parallel_size",
@@ -26,13 +27,15 @@ DERIVED = (
 )
 
 
-def ask(world, arguments, queue="1"):
+def ask(world, arguments, queue, capability):
     from megatron.training.arguments import (
         core_transformer_config_from_args,
         parse_args,
         validate_args,
     )
 
+    megatron_env.with_transformer_engine()
+    megatron_env.Gpu.major, megatron_env.Gpu.minor = map(int, (capability or "9.0").split("."))
     os.environ["WORLD_SIZE"] = str(world)
     if queue is None:
         os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
@@ -53,7 +56,7 @@ for line in sys.stdin:
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            found = ask(asked["world"], asked["arguments"], asked.get("queue", "1"))
+            found = ask(asked["world"], asked["arguments"], *map(asked.get, ("queue", "capability")))
         answer = {"accepted": True, "derived": found}
     except BaseException as why:
         if isinstance(why, KeyboardInterrupt):

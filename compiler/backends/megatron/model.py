@@ -96,6 +96,9 @@ def _feed_forward(phase: Phase, model: Model) -> Iterator[Piece]:
             yield given("--swiglu", path="model.activation")
         case "relu2":
             yield given("--squared-relu", path="model.activation")
+            if "mlp" in model.bias:
+                # Fused with a bias there is gelu alone.
+                yield chosen("--no-bias-gelu-fusion", path="model.activation")
         case "gelu":
             if "mlp" in model.bias:
                 # Fused with the bias it would be the tanh approximation.

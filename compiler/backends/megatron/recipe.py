@@ -63,7 +63,7 @@ def _numbers(phase: Phase, train: Train) -> Iterator[Piece]:
         yield given("--bf16", path=path)
     match precision:
         case "fp8":
-            yield given("--fp8-format", "hybrid", path=path)
+            yield chosen("--fp8-format", "hybrid", path=path)
             yield chosen("--fp8-recipe", "tensorwise", path=path)
         case "mxfp8":
             yield given("--fp8-format", "e4m3", path=path)
@@ -120,7 +120,7 @@ def _learning_rate(phase: Phase, train: Train, steps: int) -> Iterator[Piece]:
     schedule, path = train.lr_schedule, "train.lr_schedule"
     name = {"wsd": "WSD"}.get(schedule.name, schedule.name)
     yield given("--lr-decay-style", name, path=path)
-    yield given("--lr-decay-iters", steps, path=path)
+    yield chosen("--lr-decay-iters", steps, path=path)
     yield given("--lr-warmup-iters", schedule["warmup"], path=f"{path}.warmup")
     if schedule["warmup"] >= steps:
         shown = f"a warm-up of {schedule['warmup']} in {steps} steps"

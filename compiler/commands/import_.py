@@ -1,0 +1,49 @@
+"""`parlay import`: a framework's configuration to `.par`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from parlay.compiler.importers.hf import Unreadable
+from parlay.dsl.diagnostics.cells import harmless
+
+FORMATS: Final[Mapping[str, str]] = {
+    "hf": "parlay.compiler.importers.hf_job",
+    "megatron": "parlay.compiler.importers.megatron",
+    "torchtitan": "parlay.compiler.importers.torchtitan",
+}
+"""Format -> the module with `read(path, gpus=…, node=…)`, which gives an `Imported`."""
+
+
+def run(format: str, path: Path, *, out: Path | None, gpus: int | None, node: str | None) -> int:
+    """Writes the `.par` text to `out` or stdout; tells on stderr what to look at; 1 for no job."""
+    reader: Callable[..., Any] = import_module(FORMATS[format]).read
+    given: dict[str, Any] = {"gpus": gpus} | ({} if node is None else {"node": node})
+    try:
+        imported = reader(path, **given)
+    except Unreadable as why:
+        print(f"parlay: {harmless(str(path))} gives no job: {harmless(str(why))}", file=sys.stderr)
+        return 1
+    for title, lines in (("assumed", imported.assumed), ("not understood", imported.lost)):
+        for line in lines:
+            print(f"parlay: {title}: {harmless(line)}", file=sys.stderr)
+    if out is None:
+        sys.stdout.write(imported.text)
+        return 0
+    if out.exists():
+        print(
+            f"parlay: {harmless(str(out))} is there already; nothing was changed", file=sys.stderr
+        )
+        return 1
+    try:
+        out.write_text(imported.text, encoding="utf-8")
+    except OSError as failure:
+        why = failure.strerror or str(failure)
+        print(f"parlay: {harmless(str(out))} cannot be written: {why}", file=sys.stderr)
+        return 1
+    print(f"{harmless(str(out))}")
+    return 0

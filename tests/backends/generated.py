@@ -1,0 +1,118 @@
+"""Jobs from a hat: whole `.par` files over every field that back ends differ in."""
+
+from __future__ import annotations
+
+from math import prod
+from random import Random
+
+MODELS = ("llama3-8b", "gpt2-xl", "qwen3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite")
+HEAD = 'cluster {{ nodes = {nodes}, node from "{node}" }}\n'
+TAIL = 'data {{ path = "{path}", format = megatron{validation} }}\n'
+
+
+def job(random: Random) -> str:
+    """A file that may be legal or not; its fields are drawn one by one."""
+    pick = random.choice
+    model, moe = _model(random)
+    tp, pp, cp = pick((1, 1, 2, 4, 8)), pick((1, 1, 2, 4)), pick((1, 1, 1, 2))
+    ep, etp = (pick((1, 2, 4, 8)), pick((1, 1, 2))) if moe else (1, 1)
+    nodes = max(1, -(-prod((tp, pp, cp, pick((1, 2, 4)))) // 8))
+    fields = [f"tp = {tp}", f"pp = {pp}", f"cp = {cp}", f"ep = {ep}", f"etp = {etp}"]
+    fields.append(f"zero = {pick((0, 1, 1, 1, 2, 3))}")
+    fields.append(f"order = [{pick(('tp, cp, dp, pp', 'tp, cp, pp, dp', 'tp, cp, dp, pp'))}]")
+    if pp > 1:
+        fields.append(f"schedule = {pick(('one_f_one_b', 'one_f_one_b', 'interleaved'))}")
+    if cp > 1:
+        fields.append(f"cp_method = {pick(('ring', 'allgather', 'ulysses'))}")
+    if random.random() < 0.3:
+        fields.append(f"overlap = {pick(('on', 'off'))}")
+    if random.random() < 0.4:
+        fields.append(f"vocab_multiple = {pick((64, 128))}")
+    if pp > 1 and random.random() < 0.3:
+        fields.append("stages = auto")
+    if tp > 1 and random.random() < 0.2:
+        fields.append("sequence_parallel = off")
+    node = pick(("dgx-h100", "dgx-a100", "dgx-b200"))
+    return (
+        model
+        + HEAD.format(nodes=nodes, node=node)
+        + f"parallel {{ {', '.join(fields)} }}\n"
+        + _train(random, moe)
+        + TAIL.format(
+            path=pick(("data/corpus", "/a path/it's here", "data/$HOME")),
+            validation=pick(("", ", validation = 5%")),
+        )
+        + pick(("", 'checkpoint { path = "saves", every = 100 }\n'))
+        + pick(("", "log { every = 10, tensorboard = on }\n"))
+    )
+
+
+def _model(random: Random) -> tuple[str, bool]:
+    pick = random.choice
+    if random.random() < 0.5:
+        name = pick(MODELS)
+        dropout = " { dropout = 0 }" if random.random() < 0.5 else ""
+        return f'model from "{name}"{dropout}\n', name not in MODELS[:3]
+    heads, width = pick((8, 16, 32)), pick((64, 128))
+    layers = pick((4, 8, 12, 24))
+    fields = [
+        f"layers = {layers}, hidden = {heads * width}, heads = {heads}, head_dim = {width}",
+        f"kv_heads = {pick((heads, 8))}, ffn = {pick((1024, 2816, 4096))}",
+        f"vocab = {pick((32000, 50257, 65536))}, context = 8192",
+        f"activation = {pick(('swiglu', 'swiglu', 'gelu', 'relu2'))}",
+        f"norm = {pick(('rmsnorm', 'layernorm'))}, norm_eps = {pick(('1e-5', '1e-6'))}",
+        f"bias = {pick(('none', 'none', 'qkv', 'all'))}",
+        f"tied_embeddings = {pick(('on', 'off'))}, dropout = {pick(('0', '0.1'))}",
+        f"qk_norm = {pick(('none', 'per_head'))}",
+    ]
+    if random.random() < 0.8:
+        partial = pick(("", ", partial = 0.5"))
+        scaling = pick(("", ", scaling = 4"))
+        fields.append(f"rope(theta = {pick(('10000', '500000'))}{partial}{scaling})")
+    else:
+        fields.append(f"position = {pick(('learned', 'none'))}")
+    if random.random() < 0.2:
+        fields.append(f"window(size = 1024, every = {pick((1, 4))})")
+    moe = random.random() < 0.4
+    if moe:
+        shared = pick(("", "shared = 1", "shared = 2, shared_ffn = 512"))
+        router = pick(("", "router = sigmoid", "router = sigmoid, router_bias = on"))
+        groups = pick(("", "groups = 4, top_groups = 2"))
+        layers_of = pick(("", "dense_layers = 1", "every = 2"))
+        loss = pick(("", "aux_loss = 0.01"))
+        parts = [f"count = {pick((8, 16))}, top_k = {pick((1, 2))}, ffn = 1024"]
+        parts += [part for part in (shared, router, groups, layers_of, loss) if part]
+        fields.append(f"experts {{ {', '.join(parts)} }}")
+    return "model {\n  " + "\n  ".join(fields) + "\n}\n", moe
+
+
+def _train(random: Random, moe: bool) -> str:
+    pick = random.choice
+    fields = [
+        f"seq = {pick((1024, 2048, 4096))}",
+        f"micro_batch = {pick((1, 2))}",
+        f"global_batch = {pick((64, 128))}",
+        f"precision = {pick(('bf16', 'bf16', 'bf16', 'fp16', 'fp32', 'fp8'))}",
+        pick(("steps = 1000", "tokens = 1B")),
+        f"clip = {pick(('1.0', '0', '0.5'))}",
+        f"seed = {pick((0, 1234))}",
+    ]
+    lr, decay = pick(("3e-4", "0.00012")), pick(("0.1", "0"))
+    states = pick(("", "", ", states = bf16"))
+    adam = f"adamw(lr = {lr}, betas = [0.9, 0.95], weight_decay = {decay}{states})"
+    fields.append(f"optimizer = {pick((adam, adam, 'sgd(lr = 0.01, momentum = 0.9)'))}")
+    schedules = (
+        "constant(warmup = 10)",
+        "cosine(warmup = 100, min_lr = 1e-5)",
+        "linear(min_lr = 0)",
+        "wsd(warmup = 10, decay = 50, min_lr = 1e-6)",
+    )
+    fields.append(f"lr_schedule = {pick(schedules)}")
+    again = ["none", "full", "full(first = 1)", "selective", "selective(mlp, norm)"]
+    again += ["selective(experts)", "selective(activation)"] if moe else []
+    fields.append(f"recompute = {pick(again)}")
+    if random.random() < 0.3:
+        fields.append("gradients = bf16")
+    if random.random() < 0.2:
+        fields.append("attention = math")
+    return "train {\n  " + "\n  ".join(fields) + "\n}\n"
