@@ -71,6 +71,11 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         # What tp does not divide is told elsewhere.
         if width % tp == 0 and width // tp % block:
             yield _width(subject, block, path, width // tp)
+    experts, etp = model.experts, subject.parallel.etp
+    if experts is not None and experts.ffn and etp and experts.ffn % etp == 0:
+        share = experts.ffn // etp
+        if share % block:
+            yield _width(subject, block, "model.experts.ffn", share)
 
 
 def _rows(subject: Subject, block: int) -> Iterator[Diagnostic]:
@@ -104,12 +109,15 @@ def _rows(subject: Subject, block: int) -> Iterator[Diagnostic]:
 
 
 def _width(subject: Subject, block: int, path: str, width: int) -> Diagnostic:
-    train, tp = subject.train, subject.parallel.tp
+    train = subject.train
+    axis = "etp" if path == "model.experts.ffn" else "tp"
+    cut = getattr(subject.parallel, axis)
     span, label = subject.label(path, f"{width} wide on each rank")
     also = [subject.label("train.precision", f"widths come in blocks of {block}")]
-    if path != "model.hidden" and tp > 1:
-        also.append(subject.label("parallel.tp", f"cuts it in {tp}"))
-    near = suggest.layouts(subject) if path != "model.hidden" else suggest.Help()
+    if path != "model.hidden" and cut > 1:
+        also.append(subject.label(f"parallel.{axis}", f"cuts it in {cut}"))
+    moved = path != "model.hidden" and axis == "tp"
+    near = suggest.layouts(subject) if moved else suggest.Help()
     return error(
         CODE,
         f"a width of {width} is no multiple of {block} under {train.precision}",

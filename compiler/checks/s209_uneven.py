@@ -1,8 +1,8 @@
 """One pipeline stage has much more work than the others.
 
 What
-    A warning where the costliest pipeline rank has over 25 % more work than the mean, and another
-    split of the layers has less.
+    A warning where the costliest pipeline rank has over 25 % more work than the mean, unless
+    `stages = auto` has balanced them.
 Why
     A pipeline is as fast as its slowest stage. Work is counted in FLOPs: the head with a large
     vocabulary weighs as much as several layers, and stands on the last stage alone.
@@ -45,7 +45,7 @@ ALLOWED = False
 
 MOST: Final = 1.25
 BETTER: Final = 0.95
-"""What another split must come below, of this one's costliest rank."""
+"""What another split must come below, of this one's costliest rank, to be worth a word."""
 
 
 def check(subject: Subject) -> Iterator[Diagnostic]:
@@ -64,14 +64,12 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         return
     even = balanced(subject.model, len(counts), seq=costs.seq)
     best = max(costs.of(even))
-    if best > BETTER * most:
-        return
     rank = work.index(most)
     written = "parallel.stages" if parallel.stages is not None else "parallel.pp"
     share = words.percent(most / mean)
     span, label = subject.label(written, f"rank {rank} has {share} of the mean")
     head = head_flops(subject.model) / costs.layers[-1]
-    help, fixes = _help(subject, best / mean)
+    help, fixes = _help(subject, best / mean) if best <= BETTER * most else _fewer(subject)
     yield warning(
         CODE,
         f"pipeline rank {rank} has {most / mean:.3g} times the work of the mean",
@@ -115,3 +113,9 @@ def _help(subject: Subject, left: float) -> tuple[list[str], tuple[Fix, ...]]:
         return [], ()
     help = [f"`stages = auto` leaves {left:.3g} times the mean"]
     return help, fix.set_fields(subject, {"parallel.stages": "auto"})
+
+
+def _fewer(subject: Subject) -> tuple[list[str], tuple[Fix, ...]]:
+    """No split helps: fewer pipeline ranks have more layers to even out with."""
+    near = suggest.layouts(subject, fixed=("tp",))
+    return ["more layers a rank weigh against the head: a smaller pp", *near.help][:3], near.fixes
