@@ -1,8 +1,8 @@
 """Training steps of the plain model, written out: initial weights, loss, clip, AdamW.
 
 `DIR/reference.json`: {"model": {...}, "optimizer": {"lr", "betas", "eps", "weight_decay"},
-"lr_schedule": {"warmup", "min_lr"}, "clip": 1.0, 0 for none, "init": {"std"}, "seed", "steps"}; the
-fields of `model` are those of `Config`, `steps` is the length of the whole run. `DIR/batches.pt`
+"lr_schedule": {"name", "warmup", "min_lr", "decay"}, "clip": 1.0, 0 for none, "init": {"std"},
+"seed", "steps"}; the fields of `model` are those of `Config`, `steps` is the length of the whole run. `DIR/batches.pt`
 holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
 
 `DIR/reference.pt` gets {"initial": weights, "losses": [float], "gradients": [weights] before
@@ -57,15 +57,32 @@ def _drawn(text: str, rows: int, shape: tuple[int, ...]) -> Tensor:
     return torch.randn(rows, *shape[1:], dtype=torch.float32, generator=generator)
 
 
-def learning_rate(step: int, *, lr: float, min_lr: float, warmup: int, steps: int) -> float:
-    """The rate of step `step`, counted from 0: up in a line, down in half a cosine.
+def learning_rate(
+    step: int,
+    *,
+    lr: float,
+    warmup: int,
+    steps: int,
+    min_lr: float = 0.0,
+    name: str = "cosine",
+    decay: int = 0,
+) -> float:
+    """The rate of step `step`, counted from 0: up in a line, then as `name` says.
 
-    Step warmup - 1 has `lr`; step `steps`, the first that is not taken, would have `min_lr`.
+    Step warmup - 1 has `lr`; step `steps`, the first that is not taken, would have `min_lr`, where
+    the rate goes down at all. `wsd` goes down over the last `decay` steps alone.
     """
     if step < warmup:
         return (step + 1) * lr / warmup
-    way = min((step - warmup) / max(steps - warmup, 1), 1.0)
-    return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * way))
+    start = max(warmup, steps - decay) if name == "wsd" else warmup
+    way = max(0.0, min((step - start) / max(steps - start, 1), 1.0))
+    if name == "constant":
+        return lr
+    if name == "cosine":
+        return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * way))
+    if name in ("linear", "wsd"):
+        return (1 - way) * lr + way * min_lr
+    raise ValueError(f"no schedule `{name}`: constant, cosine, linear or wsd")
 
 
 class AdamW:
@@ -129,9 +146,8 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
         lr = learning_rate(
             step,
             lr=optimizer["lr"],
-            min_lr=schedule["min_lr"],
-            warmup=schedule["warmup"],
             steps=facts["steps"],
+            **schedule,
         )
         weights = adam.step(weights, gradients, lr=lr)
     out["weights"] = weights

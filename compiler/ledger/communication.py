@@ -16,6 +16,7 @@ from parlay.compiler.ledger import shared
 from parlay.compiler.ledger.held import held_by, table_of
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
+from parlay.compiler.spec.schema import Setting
 
 DTYPES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 BYTES: Final = {"float64": 8, "int64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -124,7 +125,7 @@ def _on_stage(counter: _Counter, spec: Spec, layout: Layout, stage: int) -> None
 
 
 def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
-    """Megatron's f and g (arXiv:1909.08053), or their gather and scatter form (arXiv:2205.05198)."""
+    """Megatron's f and g (arXiv:1909.08053), or as gather and scatter (arXiv:2205.05198)."""
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     tokens = train.micro_batch * train.seq
@@ -140,6 +141,7 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         send("reduce_scatter", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
     else:
         send("all_reduce", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+    _recomputed(counter, spec, chunk)
     if model.qk_norm == "full":
         # The sums of squares of queries and keys forward, as many sums backward.
         calls = 2 * chunk.layers * count
@@ -148,6 +150,43 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         # The maximum, then the sum of exponentials and the label's logit together.
         counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=count)
         counter.add("tp", "all_reduce", dtypes.wide, elements=2 * tokens, calls=count)
+
+
+def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
+    """What is sent again where layers, or their MLPs, are computed again in the backward.
+
+    That ends with the last thing that gradients need, the input of the MLP's row linear, so that
+    its sum is not sent again; a norm behind it needs that sum, and it is.
+    """
+    train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
+    assert train is not None and model is not None
+    layers, count = recomputed_layers(train.recompute, chunk.layers), microbatches(spec)
+    activation = train.micro_batch * train.seq * model.hidden
+    rows = 2 if model.norm_placement != "before" else 1
+    columns = 2 * layers
+    if train.recompute.name == "selective":
+        rows, layers = 0, chunk.layers if "mlp" in train.recompute.flags else 0
+        columns = layers
+
+    def send(collective: str, calls: int) -> None:
+        counter.add("tp", collective, dtypes.compute, elements=activation, calls=calls * count)
+
+    if spec.parallel.sequence_parallel:
+        send("all_gather", columns)
+        send("reduce_scatter", rows * layers)
+    else:
+        send("all_reduce", rows * layers)
+    if model.qk_norm == "full" and train.recompute.name == "full":
+        tokens = 2 * train.micro_batch * train.seq
+        counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=layers * count)
+
+
+def recomputed_layers(recompute: Setting, layers: int) -> int:
+    """How many of the `layers` of a stage are computed again as a whole."""
+    if recompute.name != "full":
+        return 0
+    first, every = recompute.get("first"), recompute.get("every")
+    return min(first, layers) if first is not None else -(-layers // (every or 1))
 
 
 def _pipeline(counter: _Counter, spec: Spec, chunk: Stage, *, last: bool) -> None:

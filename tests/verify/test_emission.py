@@ -41,6 +41,13 @@ FEATURES = {
     ),
     "zero without dp": par("tp = 2, zero = 1", gpus=2),
     "unclipped": par("tp = 2, pp = 2, dp = 2", gpus=8, train="clip = 0"),
+    "again": par("tp = 2", gpus=2, train="recompute = full, lr_schedule = constant"),
+    "again, first": par(train="recompute = full(first = 1), lr_schedule = linear"),
+    "again, every": par("pp = 2", gpus=2, train="recompute = full(every = 2)"),
+    "again, mlp": par("tp = 2", gpus=2, train="recompute = selective(mlp)"),
+    "again, math": par(train="attention = math, recompute = selective(core_attention, mlp)"),
+    "math": par("tp = 2", gpus=2, train="attention = math, lr_schedule = wsd(decay = 2)"),
+    "nothing to keep less": par(train="recompute = selective"),
     "saves": par(data="checkpoint { every = 5 }"),
     "saves, tp": par("tp = 2", gpus=2, data='checkpoint { path = "saved", keep = 2 }'),
     "zero, saves": par("dp = 2, zero = 1", gpus=2, data="checkpoint { every = 5, async = on }"),
@@ -100,15 +107,20 @@ WORDS = {
     "mesh.world": "zero",
     "Checkpoints": "saves",
     "start": "saves",
+    "recompute": "again",
+    "MATH": "math",
+    "enumerate": "first every",
 }
-"""What stands in train.py for the sake of one thing."""
+"""What stands in train.py and model.py for the sake of one of these."""
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_stands_where_it_is_needed(word: str, folders: dict[str, Path]) -> None:
     for name in FEATURES:
-        code = without_docstrings((folders[name] / "train.py").read_text())
-        assert (word in code) == (WORDS[word] in name.split(", ")), name
+        files = [(folders[name] / file).read_text() for file in ("train.py", "model.py")]
+        code = "".join(map(without_docstrings, files))
+        found = set(name.split(", ")) & set(WORDS[word].split())
+        assert (word in code) == bool(found), name
 
 
 def name_degrees(name: str) -> tuple[int, int, int]:

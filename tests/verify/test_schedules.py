@@ -15,6 +15,10 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 DEEP = "model { layers = 8, hidden = 64, heads = 8, kv_heads = 4, ffn = 160, vocab = 1000 }"
 SEVEN = DEEP.replace("layers = 8", "layers = 7")
 
+CONSTANT = "lr_schedule = constant(warmup = 2)"
+LINEAR = "lr_schedule = linear(warmup = 2, min_lr = 1e-4)"
+WSD = "lr_schedule = wsd(warmup = 2, decay = 4, min_lr = 1e-4)"
+
 LAYOUTS = {
     "gpipe": par("pp = 2, schedule = gpipe", gpus=2),
     "gpipe, fewer microbatches than stages": par(
@@ -44,6 +48,34 @@ LAYOUTS = {
         "tp = 2, sequence_parallel = off, pp = 2, dp = 2, zero = 1, order = [dp, tp, pp]",
         gpus=8,
         train="clip = 0",
+    ),
+    "constant rate, everything again": par("tp = 2", gpus=2, train=f"recompute = full, {CONSTANT}"),
+    "linear rate, everything again without sequence parallelism": par(
+        "tp = 2, sequence_parallel = off, pp = 2", gpus=4, train=f"recompute = full, {LINEAR}"
+    ),
+    "stable rate, the first layer of a stage again": par(
+        "tp = 2, pp = 2, dp = 2, zero = 1",
+        gpus=8,
+        model=DEEP,
+        train=f"recompute = full(first = 3), {WSD}",
+    ),
+    "every second layer again": par(
+        "tp = 2, pp = 2, schedule = interleaved(chunks = 2), stages = [3, 1, 2, 1]",
+        gpus=4,
+        model=SEVEN,
+        train="recompute = full(every = 2)",
+    ),
+    "the MLP again": par(
+        "tp = 2, dp = 2", gpus=4, train="recompute = selective(mlp), precision = bf16"
+    ),
+    "the MLP again without sequence parallelism": par(
+        "tp = 2, sequence_parallel = off", gpus=2, train="recompute = selective(mlp)"
+    ),
+    "attention by math, again": par(
+        "dp = 2", gpus=2, train="attention = math, recompute = selective"
+    ),
+    "gradients in bf16": par(
+        "tp = 2, dp = 2", gpus=4, train="precision = bf16, gradients = bf16, attention = math"
     ),
 }
 

@@ -21,6 +21,8 @@ def context(structure: Structure) -> dict[str, Any]:
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
         imports.append("from parlay.runtime.precision import wide")
+    if structure.recomputes or structure.recomputed:
+        imports.append("from parlay.runtime.recompute import recompute")
     return {
         "model_is": Code("One stage of the model" if pp else "The model"),
         "cut_words": Code(", cut over tp" if tp else ""),

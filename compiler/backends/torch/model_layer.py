@@ -32,6 +32,8 @@ def context(structure: Structure) -> dict[str, Any]:
         "partial": partial,
         "positions": Code(", cos: Tensor, sin: Tensor" if rotates else ""),
         "attention_init": _codes(_attention_init(structure)),
+        "attend": structure.train.attention == "math",
+        "grouped": Code(grouped(structure)),
         "attention_forward": _codes(_attention_forward(structure)),
         "mlp_init": _codes(_mlp_init(structure)),
         "mlp_forward": _codes(_mlp_forward(structure)),
@@ -56,6 +58,11 @@ def column(structure: Structure, names: tuple[str, ...], x: str, *, biased: bool
     if biased:
         arguments.append(f"biases={tuple_of([f'{name}.bias' for name in names])}")
     return [*arguments, "axis=self.tp"]
+
+
+def recomputed(function: str, arguments: str) -> str:
+    """A call of which nothing is kept but its arguments: it runs again in the backward."""
+    return f"recompute({function}, {arguments})"
 
 
 def _codes(lines: list[str]) -> list[Code]:
@@ -124,12 +131,26 @@ def _attention_forward(structure: Structure) -> list[str]:
         lines.append("q, k = self.q_norm(q), self.k_norm(k)")
     if model.position == "rope":
         lines.append("q, k = rotate(q, cos, sin), rotate(k, cos, sin)")
-    grouped = ", enable_gqa=True" if model.kv_heads != model.heads else ""
-    lines.append(f"y = F.scaled_dot_product_attention(q, k, v, is_causal=True{grouped})")
+    lines.append(f"y = {_attended(structure)}")
     joined = "y.transpose(1, 2).flatten(2)"
     if structure.tp:
         return [*lines, *_row(structure, joined, "o", biased="out" in model.bias)]
     return [*lines, f"return self.o({joined})"]
+
+
+def _attended(structure: Structure) -> str:
+    """Attention of q, k and v; the kernel that `attend` chooses is chosen again with it."""
+    if structure.train.attention == "flash":
+        return f"F.scaled_dot_product_attention(q, k, v, is_causal=True{grouped(structure)})"
+    if "core_attention" in structure.recomputed:
+        return recomputed("self.attend", "q, k, v")
+    return "self.attend(q, k, v)"
+
+
+def grouped(structure: Structure) -> str:
+    """What attention is told where a key/value head serves several queries."""
+    model = structure.model
+    return ", enable_gqa=True" if model.kv_heads != model.heads else ""
 
 
 # ── Feed-forward ──────────────────────────────────────────────────────────────
@@ -195,14 +216,17 @@ def _layer_forward(structure: Structure) -> list[str]:
     def half(part: str, more: str = "") -> str:
         inner = f"self.{part}_norm(x)" if _before(structure) else "x"
         made = f"self.{part}({inner}{more})"
+        if part in structure.recomputed:
+            made = recomputed(f"self.{part}", inner)
         return f"self.{part}_post_norm({made})" if _after(structure) else made
 
     if not model.parallel_blocks:
         return [f"x = x + {half('attention', positions)}", f"return x + {half('mlp')}"]
     if model.shared_norm:
+        mlp = recomputed("self.mlp", "y") if "mlp" in structure.recomputed else "self.mlp(y)"
         return [
             "y = self.attention_norm(x)",
-            f"return x + self.attention(y{positions}) + self.mlp(y)",
+            f"return x + self.attention(y{positions}) + {mlp}",
         ]
     return [f"y = {half('attention', positions)}", f"return x + y + {half('mlp')}"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.model_layer import BODY, column, norm
+from parlay.compiler.backends.torch.model_layer import BODY, column, norm, recomputed
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call, tuple_of
 
@@ -74,7 +74,7 @@ def _under(condition: str, lines: list[str]) -> list[str]:
 def _forward(structure: Structure) -> list[str]:
     positions = ", cos, sin" if structure.model.position == "rope" else ""
     layers = ["cos, sin = rotary(self.plan, like=x)"] if positions else []
-    layers += ["for layer in self.layers.values():", f"    x = layer(x{positions})"]
+    layers += _layers(structure, positions)
     loss = [*_logits(structure), *_loss(structure)]
     if not structure.pp:
         return [*_embedded(structure), *layers, *loss]
@@ -84,6 +84,33 @@ def _forward(structure: Structure) -> list[str]:
         "if not self.stage.head:",
         "    return x",
         *loss,
+    ]
+
+
+def _layers(structure: Structure, positions: str) -> list[str]:
+    """The loop over the layers; what stands in `checkpoint` runs again in the backward."""
+    once = f"x = layer(x{positions})"
+    again = f"x = {recomputed('layer', f'x{positions}')}"
+    match structure.recomputes:
+        case "":
+            return ["for layer in self.layers.values():", f"    {once}"]
+        case "full":
+            return [
+                f"# {structure.at('train.recompute')}",
+                "for layer in self.layers.values():",
+                f"    {again}",
+            ]
+        case "first":
+            which = "place < self.plan.recompute.first"
+        case _:
+            which = "place % self.plan.recompute.every == 0"
+    return [
+        f"# {structure.at('train.recompute')}",
+        "for place, layer in enumerate(self.layers.values()):",
+        f"    if {which}:",
+        f"        {again}",
+        "    else:",
+        f"        {once}",
     ]
 
 

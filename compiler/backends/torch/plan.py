@@ -13,6 +13,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, flops, held
 from parlay.compiler.spec.blocks import Checkpoint, Model, Spec
 from parlay.compiler.spec.resolve import Phase
+from parlay.compiler.spec.schema import Setting
 
 
 def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None) -> dict[str, Any]:
@@ -83,6 +84,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "data": {"format": spec.data.format, "path": spec.data.path},
         "log": {"every": spec.log.every},
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
+        **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         "buckets": {"gradients": communication.GRADIENT_BUCKET},
         "peak_flops": flops.peak(cluster.node.gpu, train.precision),
         "flops_per_token": flops.per_token(spec),
@@ -103,6 +105,11 @@ def saves(spec: Spec) -> bool:
     """Whether the file asks for checkpoints, by any field of the block."""
     asked = spec.checkpoint
     return any((asked.path, asked.every, asked.keep, asked.asynchronous))
+
+
+def _recomputed(recompute: Setting) -> dict[str, int]:
+    """Which layers of a stage are computed again, where not all are."""
+    return {name: number for name, number in recompute.options.items() if number is not None}
 
 
 def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -54,12 +54,12 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
 
 def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
     model = spec.model
-    assert model is not None
+    assert model is not None and spec.train is not None
     return {
         "model": {**plan["model"], **_structure(model)},
         "batch": plan["batch"],
         "optimizer": plan["optimizer"],
-        "lr_schedule": plan["lr_schedule"],
+        "lr_schedule": {"name": spec.train.lr_schedule.name, **plan["lr_schedule"]},
         "clip": plan["clip"],
         "init": plan["init"],
         "seed": plan["seed"],

@@ -26,13 +26,13 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "parallel.schedule": ("gpipe", "one_f_one_b", "interleaved"),
     "parallel.offload": ("none",),
     "train.precision": ("fp32", "bf16"),
-    "train.gradients": ("fp32",),
+    "train.gradients": ("fp32", "bf16"),
     "train.optimizer": ("adamw",),
     "train.optimizer.states": ("fp32",),
     "train.optimizer.kahan": (False,),
-    "train.lr_schedule": ("cosine",),
-    "train.recompute": ("none",),
-    "train.attention": ("flash",),
+    "train.lr_schedule": ("constant", "cosine", "linear", "wsd"),
+    "train.recompute": ("none", "selective", "full"),
+    "train.attention": ("flash", "math"),
     "train.compile": (False,),
     "data.tokenizer": (None,),
     "data.validation": (0.0,),
@@ -60,6 +60,8 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
             yield _absent(phase, path)
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
+    yield from _recompute(phase)
+    yield from _shard(phase)
     if spec.train.steps is None and spec.train.tokens is None:
         yield error(
             CODE,
@@ -132,6 +134,37 @@ def _absent(phase: Phase, path: str) -> Diagnostic:
         place = given[0].span if given else place
     name = path.rpartition(".")[2]
     return error(CODE, f"target torch cannot express `{name}` yet", place, "not expressed")
+
+
+RECOMPUTED: Final = ("core_attention", "mlp")
+"""The parts of a layer that are computed again on their own."""
+
+
+def _recompute(phase: Phase) -> Iterator[Diagnostic]:
+    assert phase.spec.train is not None
+    for part in phase.spec.train.recompute.flags:
+        if part not in RECOMPUTED:
+            place, words = phase.origins.label("train.recompute", "not expressed by this target")
+            yield error(
+                CODE,
+                f"target torch cannot express `recompute = selective({part})` yet",
+                place,
+                words,
+                help=["it expresses `core_attention` and `mlp` of a layer, and `full` layers"],
+            )
+
+
+def _shard(phase: Phase) -> Iterator[Diagnostic]:
+    parallel = phase.spec.parallel
+    if parallel.zero > 0 and parallel.shard != parallel.dp * parallel.cp:
+        place, words = phase.origins.label("parallel.shard", "a part of the replicas")
+        yield error(
+            CODE,
+            "target torch shards over all replicas",
+            place,
+            words,
+            help=["without `shard` it is dp · cp"],
+        )
 
 
 def _master(phase: Phase) -> Iterator[Diagnostic]:

@@ -15,6 +15,7 @@ from typing import Final
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import steps_of
 from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
+from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
 AXES: Final = ("tp", "cp", "dp", "pp")
@@ -130,10 +131,20 @@ def _train(train: Train, full: Parallel, small: Parallel) -> Train:
         steps=10,
         optimizer=replace(train.optimizer, options={**train.optimizer.options, "lr": 1e-2}),
         lr_schedule=replace(train.lr_schedule, options=_schedule(train.lr_schedule.options)),
+        recompute=_recompute(train.recompute),
     )
+
+
+def _recompute(recompute: Setting) -> Setting:
+    """One layer of two, where not every layer is computed again."""
+    small = {"first": 1, "every": 2}
+    given = recompute.options
+    options = {name: None if given[name] is None else small[name] for name in given}
+    return replace(recompute, options=options)
 
 
 def _schedule(options: object) -> dict[str, float]:
     assert isinstance(options, dict)
-    small = {"warmup": 2, "min_lr": 1e-3, "decay": 4}
+    # Two of the three steps that are proved come after the warm-up, one of them on the way down.
+    small = {"warmup": 1, "min_lr": 1e-3, "decay": 9}
     return {name: small[name] for name in options}

@@ -91,6 +91,27 @@ class Structure:
         return saves(self.phase.spec)
 
     @property
+    def recomputes(self) -> str:
+        """`full`, `first` or `every` where the backward computes layers again, else empty."""
+        recompute = self.train.recompute
+        if recompute.name != "full":
+            return ""
+        given = [name for name in ("first", "every") if recompute.get(name) is not None]
+        return given[0] if given else "full"
+
+    @property
+    def recomputed(self) -> frozenset[str]:
+        """The parts of a layer that are computed again on their own.
+
+        Core attention is none of them under flash attention, which keeps nothing that could go.
+        """
+        recompute = self.train.recompute
+        if recompute.name != "selective":
+            return frozenset()
+        parts = recompute.flags or ("core_attention",)
+        return frozenset(parts) - ({"core_attention"} if self.train.attention == "flash" else set())
+
+    @property
     def chunked(self) -> bool:
         """Whether a pipeline rank holds several stages."""
         return self.pp and chunks_of(self.parallel.schedule) > 1
