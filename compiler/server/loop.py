@@ -19,8 +19,10 @@ def serve() -> int:
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever prints would break the framing: stdout is the protocol's alone.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # A stream of its own: Python waits at its end for `sys.stdin`, which a thread still reads.
+    inward = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     try:
-        return run(sys.stdin.buffer, out)
+        return run(inward, out)
     except (BrokenPipeError, KeyboardInterrupt):
         return 1
 

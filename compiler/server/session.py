@@ -20,9 +20,7 @@ Send = Callable[[Json], None]
 
 
 class Session:
-    """Answers the messages of one editor through `send`.
-
-    `handle` never raises, whatever the message; `settle` publishes the diagnostics of what has
+    """Answers the messages of one editor through `send`. `handle` never raises, whatever the message; `settle` publishes the diagnostics of what has
     changed and is called when no message waits. `status` is set once the session is over.
     """
 
@@ -32,7 +30,7 @@ class Session:
         self._buffers = Buffers()
         self._analyses: dict[str, Analysis] = {}
         self._dirty = False
-        self._published: dict[str, list[Json]] = {}
+        self._published: dict[str, tuple[Any, list[Json]]] = {}
         self._initialized = False
         self._shut = False
         self._wide = True
@@ -198,14 +196,23 @@ class Session:
         for uri in self._published:
             found.setdefault(uri, [])
         for uri, each in found.items():
-            opened = self._buffers.of(uri)
-            if self._published.get(uri) != each or (opened and not each):
-                params: Json = {"uri": uri, "diagnostics": each}
-                if opened is not None and opened.version is not None:
-                    params["version"] = opened.version
-                self._send({"method": "textDocument/publishDiagnostics", "params": params})
-        open_now = {buffer.uri for buffer in self._buffers.open.values()}
-        self._published = {uri: each for uri, each in found.items() if each or uri in open_now}
+            self._publish(uri, each)
+        kept = {buffer.uri for buffer in self._buffers.open.values()}
+        self._published = {
+            uri: sent for uri, sent in self._published.items() if uri in kept or sent[1]
+        }
+
+    def _publish(self, uri: str, each: list[Json]) -> None:
+        """Sends the diagnostics of one text, unless the same were sent for the same version."""
+        opened = self._buffers.of(uri)
+        version = opened.version if opened is not None else None
+        if self._published.get(uri) == (version, each):
+            return
+        self._published[uri] = (version, each)
+        params: Json = {"uri": uri, "diagnostics": each}
+        if version is not None:
+            params["version"] = version
+        self._send({"method": "textDocument/publishDiagnostics", "params": params})
 
     # ── Requests ──────────────────────────────────────────────────────────────
 

@@ -99,30 +99,28 @@ class Client:
         self.notify("textDocument/didOpen", textDocument=item)
         return self.published(uri, version)
 
+    def show(self, uri: str, text: str) -> None:
+        """Opens a text, or gives an open one anew, without waiting for what is told of it."""
+        self.notify("textDocument/didClose", textDocument={"uri": uri})
+        item = {"uri": uri, "languageId": "par", "version": 1, "text": text}
+        self.notify("textDocument/didOpen", textDocument=item)
+
     def change(self, uri: str, version: int, *changes: Json) -> list[Json]:
         document = {"uri": uri, "version": version}
-        self.notify(
-            "textDocument/didChange", textDocument=document, contentChanges=list(changes)
-        )
+        self.notify("textDocument/didChange", textDocument=document, contentChanges=list(changes))
         return self.published(uri, version)
 
-    def published(self, uri: str, version: int) -> list[Json]:
-        """The diagnostics of one version; those that stay the same are not sent again."""
-        settled = self.ask("parlay/settled")
-        assert settled["error"]["code"] == -32601
+    def published(self, uri: str, version: int | None) -> list[Json]:
+        """The diagnostics of one version, once they come."""
         while True:
-            # What is told of a version comes once no message waits: after the answer above.
-            try:
-                message = self.arrived.get(timeout=0.6)
-            except queue.Empty:
-                return self.diagnostics.get(uri, [])
-            assert message is not None, "the server has ended"
-            self.notifications.append(message)
-            if message.get("method") == "textDocument/publishDiagnostics":
-                params = message["params"]
-                self.diagnostics[params["uri"]] = params["diagnostics"]
-                if params["uri"] == uri and params.get("version") == version:
-                    return self.diagnostics[uri]
+            message = self.take()
+            params = message.get("params", {})
+            if (
+                message.get("method") == "textDocument/publishDiagnostics"
+                and params["uri"] == uri
+                and params.get("version") == version
+            ):
+                return self.diagnostics[uri]
 
     def at(self, method: str, uri: str, line: int, character: int, **more: Any) -> Any:
         position = {"line": line, "character": character}
@@ -133,5 +131,6 @@ class Client:
         self.notify("exit")
         status = self.process.wait(WAIT_S)
         assert self.process.stderr is not None
-        assert self.process.stderr.read() == b""
+        errors = self.process.stderr.read()
+        assert errors == b"", errors
         return status
