@@ -46,6 +46,13 @@ NODES = {
     "L40S": "l40s-8",
     "RTX-4090": "rtx-4090-8",
 }
+COLUMNS = (
+    *("id", "source_url", "source_group", "model", "params_b", "layers", "hidden", "ffn", "heads"),
+    *("kv_heads", "vocab", "seq", "experts", "topk", "gpu", "gpus", "gpus_per_node", "tp", "sp"),
+    *("pp", "vpp", "cp", "ep", "dp", "zero_stage_or_sharding", "micro_batch", "grad_accum"),
+    *("global_batch_seqs", "recompute", "precision", "attention", "step_time_s"),
+    *("tokens_per_s_per_gpu", "mfu_pct", "hfu_pct", "peak_mem_gib", "notes", "check_flags"),
+)
 IMBALANCE = 1.15
 """Busiest expert over the mean under a trained router; rows that force balance say so."""
 CONTRADICTS = ("MISMATCH", "COPY_OF", "PP_TYPO", "SWAPPED", "NOT_STATED")
@@ -82,19 +89,23 @@ class Case:
 def read(path: Path) -> list[Row]:
     """The rows of a file in the format of the published runs."""
     with path.open(newline="", encoding="utf-8") as file:
-        return [{k: (v or "").strip() for k, v in row.items() if k} for row in csv.DictReader(file)]
+        found = csv.DictReader(file)
+        return [
+            dict.fromkeys(COLUMNS, "") | {k: (v or "").strip() for k, v in row.items() if k}
+            for row in found
+        ]
 
 
 def case_of(row: Row) -> Case | str:
     """The case of a row, or the reason to leave it out."""
-    wrong = reason_to_skip(row)
-    if wrong:
-        return wrong
-    usual = usual_of(stack_of(row))
     try:
+        wrong = reason_to_skip(row)
+        if wrong:
+            return wrong
+        usual = usual_of(stack_of(row))
         spec = spec_of(row, usual)
         layout = lay_out(spec)
-    except (AssertionError, ValueError, ZeroDivisionError, KeyError) as fault:
+    except (AssertionError, ArithmeticError, LookupError, ValueError) as fault:
         return f"degrees that make no layout ({type(fault).__name__})"
     assert spec.train is not None and spec.model is not None
     return Case(
@@ -202,13 +213,16 @@ def spec_of(row: Row, usual: Usual) -> Spec:
 
 
 def _number(row: Row, name: str, default: int = 1) -> int:
-    return int(float(row[name])) if row.get(name) else default
+    found = int(float(row[name])) if row.get(name) else default
+    assert found >= min(default, 1), f"{name} = {found}"
+    return found
 
 
 def _model(row: Row) -> Model:
     heads = _number(row, "heads")
     kv = _number(row, "kv_heads", heads)
     layers, hidden, ffn = (_number(row, name) for name in ("layers", "hidden", "ffn"))
+    assert hidden >= heads >= kv, "no head has a width"
     experts, top_k = _number(row, "experts", 0), _number(row, "topk", 0)
     vocab = _number(row, "vocab", 51200)
     known = presets.like(hidden=hidden, heads=heads, kv_heads=kv, experts=experts, ffn=ffn)

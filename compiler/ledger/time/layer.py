@@ -12,6 +12,9 @@ from parlay.compiler.spec.blocks import GATED, Experts, Model, Parallel, Spec, T
 
 LAUNCH_S: Final = 3e-6
 """Start and tail of one kernel on a busy GPU."""
+HOST_S: Final = 12e-6
+"""Of the host to start one of the kernels counted here: PyTorch needs 5 to 10 us each, and two or
+three small ones stand behind each of these."""
 KERNELS: Final = {"attention": 6, "norm": 4, "mlp": 3, "experts": 14}
 """Kernels of a sublayer's forward; a backward starts twice as many."""
 FLASH_BACKWARD: Final = 2.5
@@ -27,8 +30,8 @@ and softmax (4), dropout with its mask (3), the second product's read (2)."""
 
 
 UNFUSED_GATE: Final = 6.0
-"""Passes of a gated activation with biases, for which no stack has a fused kernel: bias, two clamps,
-the shifted product and its sigmoid, in place of one."""
+"""Passes of a gated activation with biases, for which no stack has a fused kernel: bias, two
+clamps, the shifted product and its sigmoid, in place of one."""
 RAGGED: Final = 1.5
 """What a grouped product loses on widths that are no multiple of its tile of 128."""
 

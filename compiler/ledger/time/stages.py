@@ -8,7 +8,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.efficiency import Efficiency
-from parlay.compiler.ledger.time.layer import LAUNCH_S, Layer, Wires, layer
+from parlay.compiler.ledger.time.layer import HOST_S, LAUNCH_S, Layer, Wires, layer
 from parlay.compiler.ledger.time.machine import Machine, Wire
 from parlay.compiler.ledger.time.parts import add, total
 from parlay.compiler.spec.blocks import Spec, Train
@@ -147,7 +147,18 @@ def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
             core = parts.get("attention", 0.0) * efficiency.factors["attention"]
             hidden = efficiency.overlap_cp
             parts["cp"] = (1 - hidden) * parts["cp"] + hidden * max(0.0, parts["cp"] - core)
+    for parts in (forward, backward):
+        _floor(parts, efficiency)
     return _made(forward, backward, efficiency, again_flops)
+
+
+def _floor(parts: dict[str, float], efficiency: Efficiency) -> None:
+    """Small kernels wait for the host to start them: its time is the least that a layer takes."""
+    factor = efficiency.factors["launch"]
+    host = parts.get("launch", 0.0) / LAUNCH_S * HOST_S
+    missing = host - total(parts, efficiency.factors)
+    if missing > 0.0:
+        parts["launch"] = parts.get("launch", 0.0) + missing / factor
 
 
 def repeated(recompute: Setting, sublayer: str, *, early: bool) -> float:
