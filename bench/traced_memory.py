@@ -6,7 +6,8 @@ storage is counted from the operator that makes it until it is freed. A first up
 optimizer's state; the step after it is measured:
 
     states       weights, gradients, masters and moments, between two steps
-    activations  the most that lies between a forward and its backward, states left out
+    activations  the most that lies between forwards and their backwards, states and messages
+                 between stages left out
     peak         the most of all in the step
     update       the most while the optimizer steps
 
@@ -130,7 +131,7 @@ def _step(train: Any, plan: Any, live: Live) -> Figures:
     for group in job.optimizer.adamw.param_groups:
         group["fused"] = True  # as on a GPU
     forwards: list[int] = []
-    with _after_forwards(train, job, lambda: forwards.append(live.bytes)):
+    with _after_forwards(train, job, lambda sent: forwards.append(live.bytes - sent)):
         train.update(job, 0)
         kept = live.bytes
         live.mark()
@@ -148,14 +149,17 @@ def _bytes(batch: list[tuple[Tensor, Tensor]]) -> int:
 
 
 @contextmanager
-def _after_forwards(train: Any, job: Any, do: Callable[[], None]) -> Iterator[None]:
-    """Calls `do` after each forward of a microbatch."""
-    owner: Any = train.pipeline._Worker if hasattr(train, "pipeline") else type(job.model)
+def _after_forwards(train: Any, job: Any, do: Callable[[int], None]) -> Iterator[None]:
+    """Calls `do` after each forward of a microbatch with the bytes of messages that lie there."""
+    piped = hasattr(train, "pipeline")
+    owner: Any = train.pipeline._Worker if piped else type(job.model)
     plain = owner.forward
 
     def forward(self: Any, *args: Any) -> Any:
         out = plain(self, *args)
-        do()
+        messages = [*self.inbox.values(), *self.sent, out] if piped else []
+        storages = {t.untyped_storage()._cdata: t.nbytes for t in messages if t is not None}
+        do(sum(storages.values()))
         return out
 
     with patch.object(owner, "forward", forward):

@@ -24,6 +24,10 @@ def end_lines(layers: Layers, chunk: Stage, in_flight: int) -> tuple[Line, ...]:
         if model.embedding_norm:
             value, formula = sizes.stream()
             lines.append(_line("embedding norm input", in_flight * value, times + formula))
+    if sizes.stack.traced and model.position == "rope":
+        value = 2 * sizes.width * sizes.seq * rotary(sizes) * in_flight
+        formula = f"{times}2 x {sizes.width} x {sizes.seq} x {rotary(sizes)}"
+        lines.append(_line("cosines and sines", value, formula))
     if chunk.head and sizes.stack.final_norm and model.final_norm:
         value, formula = sizes.stream()
         lines.append(
@@ -54,6 +58,8 @@ def loss_lines(sizes: Sizes, in_flight: int) -> tuple[tuple[Line, ...], tuple[Li
     if in_flight * heads > 1:
         formula += f" x {in_flight * heads}"
     passing = stack.loss_transient_alone if sizes.tp == 1 else stack.loss_transient
+    if stack.traced and sizes.tp > 1:
+        passing = sizes.width  # the logits themselves, while the loss is made of a copy
     transient = passing * logits
     return (
         (Line("logits", "probabilities of the loss", keep, formula, stack.source),),
@@ -67,6 +73,23 @@ def loss_lines(sizes: Sizes, in_flight: int) -> tuple[tuple[Line, ...], tuple[Li
             ),
         ),
     )
+
+
+def rotary(sizes: Sizes) -> int:
+    """The features of a head that positions turn."""
+    model = sizes.model
+    if model.mla is not None:
+        return model.mla.rope_dim
+    share = model.rope["partial"] if model.rope is not None else 1.0
+    return 2 * int(model.head_dim * share / 2)
+
+
+def messages(sizes: Sizes) -> tuple[Line, ...]:
+    """Between stages, the activation or gradient that is received while another one is used."""
+    if not sizes.stack.traced or sizes.parallel.pp == 1:
+        return ()
+    value, formula = sizes.stream()
+    return (Line("buffers", "received from another stage", value, formula, sizes.stack.source),)
 
 
 def _line(name: str, value: int, formula: str) -> Line:

@@ -28,7 +28,8 @@ class Stack:
     `workspace_bytes` (with unfused attention
     `unfused_workspace_bytes` more) and `modern_workspace_bytes` (accelerators with fp8) are what
     libraries allocate once; `scratch` is the bytes for each element of the
-    residual stream that lie around the loss.
+    residual stream that lie around the loss. `traced` says that the backward is followed operator
+    by operator (`backward.py`), and tables of positions and messages between stages are counted.
     """
 
     name: str
@@ -49,10 +50,11 @@ class Stack:
     modern_workspace_bytes: int = 0
     unfused_workspace_bytes: int = 0
     scratch: int = 0
+    traced: bool = False
     source: str = "the emitted code"
 
 
-PARLAY: Final = Stack(name="parlay")
+PARLAY: Final = Stack(name="parlay", traced=True)
 """Keeps gate, silu(gate), up and their product; alone on tp, the loss runs through log-softmax."""
 
 MEGATRON: Final = Stack(

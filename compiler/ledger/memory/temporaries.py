@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parlay.compiler.ledger.memory import backward
 from parlay.compiler.ledger.memory.chunk import LayerKept
 from parlay.compiler.ledger.memory.mixture import routed
 from parlay.compiler.ledger.memory.record import Line
@@ -23,6 +24,8 @@ def backward_lines(sizes: Sizes, kept: LayerKept, largest_weight: int) -> tuple[
         lines.append(
             Line("temporaries", "one layer computed again", again, f"{again}", "arXiv:1604.06174")
         )
+    if sizes.stack.traced and not kept.experts:
+        return (*lines, backward.most(sizes))
     stream, words = sizes.stream()
     inner, formula = _inner(sizes, experts=kept.experts)
     gathered = stream * sizes.residual

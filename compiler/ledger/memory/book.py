@@ -1,0 +1,229 @@
+"""The account of one job, each kind of layer, chunk and state worked out once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.ledger.held import padded_vocab
+from parlay.compiler.ledger.memory import backward, ends, sharded, states, temporaries
+from parlay.compiler.ledger.memory.chunk import Count, LayerKept, Layers
+from parlay.compiler.ledger.memory.flight import in_flight
+from parlay.compiler.ledger.memory.record import Line, Moment, RankClass
+from parlay.compiler.ledger.memory.sizes import Sizes, sizes_of
+from parlay.compiler.ledger.memory.stack import workspace
+from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stage_parameters
+from parlay.compiler.spec.blocks import Spec
+
+
+def reserve(spec: Spec) -> tuple[Line, ...]:
+    """The budget's reserve, held at every moment."""
+    value = spec.budget.reserve_bytes
+    return (Line("reserve", "reserve of the budget", value, str(value), "budget.reserve"),)
+
+
+def parameters_of(spec: Spec, chunk: Stage) -> Parameters:
+    """The parameters of a chunk on one rank."""
+    assert spec.model is not None
+    parallel = spec.parallel
+    return stage_parameters(
+        spec.model,
+        range(chunk.first, chunk.last + 1),
+        embedding=chunk.embedding,
+        head=chunk.head,
+        tp=parallel.tp,
+        etp=parallel.etp,
+        ep=parallel.ep,
+        vocab_rows=padded_vocab(spec),
+    )
+
+
+class Book:
+    """One account: each kind of layer, chunk and state is worked out once."""
+
+    def __init__(self, spec: Spec, layout: Layout) -> None:
+        self.spec, self.layout = spec, layout
+        self.sizes: Sizes = sizes_of(spec)
+        self.layers = Layers(self.sizes)
+        self.shards = states.shards_of(layout)
+        self.each = states.each_parameter(spec)
+        self.kept: dict[Parameters, states.Kept] = {}
+        self.chunks: dict[tuple[int, int, bool, bool], Parameters] = {}
+        self.counts: dict[tuple[int, int, int], tuple[Count, ...]] = {}
+        self.used: dict[bool, LayerKept] = {}
+        self.largest: dict[bool, Parameters] = {}
+        train = spec.train
+        assert train is not None
+        self.microbatches = train.global_batch // (train.micro_batch * spec.parallel.dp)
+
+    def kinds(self) -> tuple[LayerKept, ...]:
+        """The kinds of layers that were met."""
+        return tuple(self.used.values())
+
+    # ── One rank class ────────────────────────────────────────────────────────
+
+    def rank_class(self, stage: int) -> RankClass:
+        """What the ranks of pipeline rank `stage` hold, moment by moment."""
+        spec, sizes = self.spec, self.sizes
+        chunks = sorted((c for c in self.layout.stages if c.stage == stage), key=lambda c: c.chunk)
+        held = Parameters()
+        for chunk in chunks:
+            held += self.held(chunk)
+        if held not in self.kept:
+            self.kept[held] = states.kept(spec, held, self.shards)
+        counts = [self.count(chunk) for chunk in chunks]
+        one = [sum(map(_one, parts)) for parts in counts]
+        flight = in_flight(
+            spec.parallel.schedule,
+            pp=spec.parallel.pp,
+            microbatches=self.microbatches,
+            stage=stage,
+            weights=one,
+        )
+        always = (*self.kept[held].lines, *self.always)
+        activations = self.activations(chunks, counts, flight)
+        layer, end = self.biggest(counts), self.end(chunks)
+        gathered = sharded.gathered_lines(spec, layer=layer.total, end=end, width=sizes.width)
+        unreduced = sharded.unreduced_lines(spec, layer=layer.total, each=self.each.gradients)
+        received = ends.messages(sizes) if stage or len(chunks) > 1 else ()
+        moments: list[Moment] = []
+        waiting: tuple[Line, ...] = ()
+        head = next((i for i, chunk in enumerate(chunks) if chunk.head), None)
+        first = next((i for i, chunk in enumerate(chunks) if chunk.embedding), None)
+        tied = first is not None and head is not None and sizes.model.tied_embeddings
+        if head is not None:
+            saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
+            waiting = saved if flight[head] > 1 else ()
+            now = (*saved, *transient, *gathered, *self.scratch, *received)
+            moments.append(Moment.of("loss", always, activations, now))
+            if sizes.stack.traced:
+                others = ends.loss_lines(sizes, flight[head] - 1)[0] if flight[head] > 1 else ()
+                now = (*others, *backward.head(sizes), *gathered, *received)
+                moments.append(Moment.of("backward of the head", always, activations, now))
+        ends_held = backward.tied(sizes) if tied else ()
+        costliest = max(
+            (part.layer for parts in counts for part in parts), key=lambda each: each.whole_bytes
+        )
+        inside = temporaries.backward_lines(sizes, costliest, self.weight(costliest))
+        now = (*waiting, *ends_held, *inside, *received, *self.running, *gathered, *unreduced)
+        moments.append(Moment.of("backward", always, activations, now))
+        if first is not None and sizes.stack.traced:
+            left = [number - (place == first) for place, number in enumerate(flight)]
+            rest = self.activations(chunks, counts, tuple(left))
+            now = (*waiting, *ends_held, *backward.embedding(sizes), *gathered, *unreduced)
+            moments.append(Moment.of("backward of the embedding", always, rest, now))
+        update = tuple(states.update_lines(spec, held, self.shards, sizes.stack))
+        moments.append(Moment.of("optimizer step", always, update))
+        return RankClass(stage, self.layout.world // spec.parallel.pp, held, flight, tuple(moments))
+
+    # ── Parts ─────────────────────────────────────────────────────────────────
+
+    def activations(
+        self, chunks: list[Stage], counts: list[tuple[Count, ...]], flight: tuple[int, ...]
+    ) -> tuple[Line, ...]:
+        """What all chunks keep of the microbatches in flight."""
+        return tuple(
+            line
+            for chunk, parts, number in zip(chunks, counts, flight, strict=True)
+            if number > 0
+            for line in (
+                *(_activations(part, chunk, number, len(chunks)) for part in parts),
+                *ends.end_lines(self.layers, chunk, number),
+            )
+        )
+
+    @cached_property
+    def running(self) -> tuple[Line, ...]:
+        """What attention and experts hold while they run."""
+        sizes = self.sizes
+        return (*temporaries.attention_lines(sizes), *temporaries.dispatch_lines(sizes))
+
+    @cached_property
+    def always(self) -> tuple[Line, ...]:
+        """Reserve of the budget and workspaces of libraries."""
+        assert self.spec.cluster is not None
+        unfused = self.sizes.train.attention == "math"
+        value = workspace(self.sizes.stack, self.spec.cluster.node.gpu, unfused=unfused)
+        source = self.sizes.stack.source
+        return (*reserve(self.spec), Line("buffers", "workspaces", value, str(value), source))
+
+    @cached_property
+    def scratch(self) -> tuple[Line, ...]:
+        """What lies around the loss, by stack."""
+        value, formula = self.sizes.stream(self.sizes.stack.scratch)
+        source = self.sizes.stack.source
+        return (Line("temporaries", "around the loss", value, formula, source),)
+
+    def held(self, chunk: Stage) -> Parameters:
+        """The parameters of a chunk on one rank."""
+        assert self.spec.model is not None
+        experts = self.spec.model.experts
+        mixed = 0
+        if experts is not None:
+            mixed = experts.layers_before(chunk.last + 1) - experts.layers_before(chunk.first)
+        key = (chunk.layers, mixed, chunk.embedding, chunk.head)
+        if key not in self.chunks:
+            self.chunks[key] = parameters_of(self.spec, chunk)
+        return self.chunks[key]
+
+    def count(self, chunk: Stage) -> tuple[Count, ...]:
+        """The layers of a chunk by kind."""
+        counts = self.layers.counts(chunk)
+        for part in counts:
+            self.used.setdefault(part.layer.experts, part.layer)
+        return counts
+
+    def biggest(self, counts: list[tuple[Count, ...]]) -> Parameters:
+        """The parameters of the largest layer of the chunks, on one rank."""
+        kinds = {part.layer.experts for parts in counts for part in parts if part.layers}
+        return max((self.of_layer(kind) for kind in kinds), key=lambda each: each.total)
+
+    def of_layer(self, experts: bool) -> Parameters:
+        """The parameters of one layer of a kind, on one rank."""
+        if experts not in self.largest:
+            model, parallel = self.spec.model, self.spec.parallel
+            assert model is not None
+            index = 0
+            if model.experts is not None and experts:
+                index = model.experts.dense_layers + model.experts.every - 1
+            self.largest[experts] = layer_parameters(
+                model, index, tp=parallel.tp, etp=parallel.etp, ep=parallel.ep
+            )
+        return self.largest[experts]
+
+    def end(self, chunks: list[Stage]) -> int:
+        """The parameters of embedding or head on one rank, where a chunk has one."""
+        if not any(chunk.embedding or chunk.head for chunk in chunks):
+            return 0
+        return self.sizes.vocab * self.sizes.model.hidden
+
+    def weight(self, kept: LayerKept) -> int:
+        """The parameters of the largest single weight of a layer, on one rank."""
+        model, parallel = self.sizes.model, self.spec.parallel
+        experts = model.experts
+        if kept.experts and experts is not None:
+            local = -(-experts.count // parallel.ep)
+            return model.hidden * -(-experts.ffn // parallel.etp) * local
+        return model.hidden * max(-(-model.ffn // parallel.tp), self.sizes.heads * model.head_dim)
+
+
+def _one(part: Count) -> int:
+    """Bytes of one microbatch in the layers of one kind."""
+    kept = part.layer
+    return part.again * kept.input_bytes + (part.layers - part.again) * kept.kept_bytes
+
+
+def _activations(part: Count, chunk: Stage, in_flight: int, chunks: int) -> Line:
+    kept, plain = part.layer, part.layers - part.again
+    terms = [
+        f"{layers} x {each}"
+        for layers, each in ((plain, kept.kept_bytes), (part.again, kept.input_bytes))
+        if layers
+    ]
+    formula = " + ".join(terms)
+    if in_flight != 1:
+        formula = f"{in_flight} microbatches x ({formula})"
+    name = f"{part.layers} {'expert' if kept.experts else 'dense'} layers"
+    if chunks > 1:
+        name += f" of chunk {chunk.chunk}"
+    return Line("activations", name, in_flight * _one(part), formula, "the layer's saved tensors")
