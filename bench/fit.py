@@ -73,7 +73,7 @@ def levels(case: Case, table: Mapping[str, Any]) -> list[tuple[Key, float, tuple
                     found.append(((level, row, name), -1.0, (name,)))
     recipe = case.spec.train.precision
     if recipe in LOW and recipe in table["family"][family]:
-        found.append((("family", family, recipe), -1.0, efficiency.GROUPED["low"]))
+        found.append((("family", family, recipe), -1.0, efficiency.recipe_moves(recipe)))
     for level, row in (("framework", framework), *(("stack", name) for name in stacks)):
         for name in sigmas[level]:
             components = efficiency.GROUPED.get(name, (name,))

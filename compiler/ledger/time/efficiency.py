@@ -148,6 +148,11 @@ def of(spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
     return _of(gpu, train.precision, train.stack, table)
 
 
+def recipe_moves(precision: str) -> tuple[str, ...]:
+    """What a recipe's own efficiency counts for: grouped kernels have theirs at fp8."""
+    return GROUPED["low"] if precision == "nvfp4" else ("gemm_low",)
+
+
 @lru_cache(maxsize=256)
 def _packaged(gpu: Gpu, precision: str, stack: str) -> Efficiency:
     return _of(gpu, precision, stack, load())
@@ -159,7 +164,7 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
     row = table["family"][kind]
     factors = {name: 1.0 / row.get(name, 1.0) for name in COMPONENTS}
     recipe = row.get(precision, 1.0)
-    for name in GROUPED["low"]:
+    for name in recipe_moves(precision):
         factors[name] /= recipe
     settings: dict[str, Any] = {}
     for level in (table["framework"][framework], *(table["stack"][name] for name in stacks)):
