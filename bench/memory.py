@@ -102,6 +102,8 @@ def predict(row: Row) -> Result | str:
     missing = [name for name in NEEDED if not row[name]]
     if missing:
         return f"{missing[0]} is not stated"
+    if not row["dp"] and not row["gpus"] and zero_of(row["zero_stage_or_sharding"]):
+        return "state is sharded over a dp that is not stated"
     try:
         text = par_of(row)
     except KeyError as lacking:
@@ -166,7 +168,7 @@ model {{
   layers = {layers}  hidden = {hidden}  heads = {heads}  kv_heads = {number("kv_heads", heads)}
   ffn = {ffn}  vocab = {number("vocab", DEFAULT_VOCAB)}  context = {row["seq"]}
   activation = gelu  norm = layernorm  position = rope  bias = all  dropout = 0.1
-  tied_embeddings = on
+  tied_embeddings = {"on" if number("vocab", DEFAULT_VOCAB) == DEFAULT_VOCAB else "off"}
   {experts}
 }}
 cluster {{
