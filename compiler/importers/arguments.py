@@ -47,14 +47,16 @@ class Arguments:
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """The one value of an option, taken."""
-        self._taken.add(name)
-        values = self.values.get(name)
+        values = self.list(name)
         return values[0] if values else default
 
     def list(self, name: str) -> tuple[str, ...]:
         """All values of an option, taken."""
+        values = self.values.get(name, ())
+        if name not in self._taken:
+            self.lost += [f"{name} {text}: nothing sets it" for text in values if "$" in text]
         self._taken.add(name)
-        return self.values.get(name, ())
+        return values
 
     def whole(self, name: str, default: int | None = None) -> int | None:
         """A whole number; what is none is told and stays out."""

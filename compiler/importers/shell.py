@@ -160,7 +160,9 @@ def _expand(script: Script, word: str, *, split: bool = True) -> list[str]:
     """The words that one written word stands for."""
     whole = re.fullmatch(rf'"?\$\{{({_NAME})\[[@*]\]\}}"?', word)
     if whole and whole[1] in script.variables:
-        return script.variables[whole[1]]
+        items = script.variables[whole[1]]
+        # Without quotes around it, the items of an array are split once more.
+        return items if word.startswith('"') else [part for item in items for part in item.split()]
     parts: list[tuple[str, bool]] = []
     index = 0
     while index < len(word):

@@ -28,7 +28,8 @@ def name_of(path: Path) -> str:
 
 
 def expressible(job: pipeline.Job, target: str) -> bool:
-    return not any(list(refusals(target, phase)) for phase in job.phases)
+    told = [said for phase in job.phases for said in refusals(target, phase)]
+    return not any(said.severity == "error" for said in told)
 
 
 def compiled(path: Path) -> dict[str, str]:

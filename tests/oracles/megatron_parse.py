@@ -1,7 +1,7 @@
 """Asks Megatron-LM's own `parse_args` and `validate_args` whether it takes argument lists.
 
-Reads one JSON object a line from stdin, `{"world": 64, "arguments": ["--num-layers", "4", …]}`, with
-`queue` the value of CUDA_DEVICE_MAX_CONNECTIONS and `capability` that of the GPU (`"9.0"`), and
+Reads one JSON object a line, `{"world": 64, "arguments": ["--num-layers", "4", …]}`, with `queue`
+the value of CUDA_DEVICE_MAX_CONNECTIONS and `capability` that of the GPU (`"9.0"`), and
 answers a line each: `{"accepted": true, "derived": {…}}` or `{"accepted": false, "why": "…"}`.
 """
 
@@ -56,7 +56,8 @@ for line in sys.stdin:
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            found = ask(asked["world"], asked["arguments"], *map(asked.get, ("queue", "capability")))
+            machine = asked.get("queue"), asked.get("capability")
+            found = ask(asked["world"], asked["arguments"], *machine)
         answer = {"accepted": True, "derived": found}
     except BaseException as why:
         if isinstance(why, KeyboardInterrupt):

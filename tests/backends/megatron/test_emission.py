@@ -1,0 +1,209 @@
+"""Arguments of Megatron-LM without Megatron-LM: what each field becomes, and what is refused."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.backends.megatron.experts import pattern
+from parlay.compiler.backends.megatron.options import TABLES, table, version_of
+from parlay.compiler.backends.megatron.stages import layout_of
+from parlay.compiler.importers.megatron import layers_of
+from parlay.compiler.importers.megatron_model import pattern as flags_of
+from parlay.compiler.spec.blocks import Experts
+
+MODEL = "model { layers = 8, hidden = 1024, heads = 8, ffn = 4096, vocab = 32000 %s }\n"
+REST = (
+    'cluster { nodes = 2, node from "dgx-h100" }\nparallel { %s }\n'
+    "train { seq = 1024, micro_batch = 1, global_batch = 64, steps = 100 %s }\n"
+    'data { path = "/it\'s a path/$HOME", format = megatron }\n%s\n'
+)
+Compile = Callable[..., pipeline.Job]
+
+
+def text(model: str = "", parallel: str = "tp = 2", train: str = "", rest: str = "") -> str:
+    return MODEL % f", {model}" + REST % (parallel, f", {train}" if train else "", rest)
+
+
+@pytest.fixture
+def emitted(tmp_path: Path) -> Callable[..., dict[str, tuple[str, ...]]]:
+    """The arguments of a job, option -> values."""
+
+    def compiled(**parts: str) -> dict[str, tuple[str, ...]]:
+        path = tmp_path / "job.par"
+        path.write_text(text(**parts))
+        job = pipeline.check(path, ("megatron",))
+        assert not job.errors, [said.message for said in job.errors]
+        files = pipeline.emit(job, "megatron").files
+        lines = files["megatron/arguments.txt"].splitlines()
+        words = [shlex.split(line) for line in lines if line.startswith("--")]
+        return {word[0]: tuple(word[1:]) for word in words}
+
+    return compiled
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[..., list[tuple[str, str]]]:
+    """Codes and places of what is told, as the text under each."""
+
+    def checked(**parts: str) -> list[tuple[str, str]]:
+        path = tmp_path / "job.par"
+        path.write_text(text(**parts))
+        found = pipeline.check(path, ("megatron",)).diagnostics
+        source = path.read_text()
+        return [
+            (said.code, source[said.span.start : said.span.end])
+            for said in found
+            if said.code.startswith("B") and said.span is not None
+        ]
+
+    return checked
+
+
+# ── Fields ────────────────────────────────────────────────────────────────────
+
+
+def test_what_would_be_read_otherwise_is_written_out(
+    emitted: Callable[..., dict[str, tuple[str, ...]]],
+) -> None:
+    found = emitted()
+    assert found["--make-vocab-size-divisible-by"] == ("1",)
+    assert found["--expert-tensor-parallel-size"] == ("2",)
+    assert found["--kv-channels"] == ("128",)
+    assert found["--attention-dropout"] == ("0",)
+    assert found["--data-path"] == ("/it's a path/$HOME",)
+
+
+@pytest.mark.parametrize(
+    ("parts", "option", "values"),
+    [
+        ({"parallel": "tp = 2, pp = 2, order = [tp, cp, pp, dp]"}, "--use-tp-pp-dp-mapping", ()),
+        (
+            {"parallel": "pp = 4, stages = [1, 3, 3, 1]"},
+            "--decoder-first-pipeline-num-layers",
+            ("1",),
+        ),
+        (
+            {"parallel": "pp = 4, stages = [1, 2, 3, 2]"},
+            "--pipeline-model-parallel-layout",
+            ("Et*1|t*2|t*3|t*2L",),
+        ),
+        (
+            {"parallel": "pp = 2, schedule = interleaved(chunks = 4)"},
+            "--num-virtual-stages-per-pipeline-rank",
+            ("4",),
+        ),
+        ({"model": "bias = qkv"}, "--add-qkv-bias", ()),
+        ({"model": "window(size = 512, every = 4)"}, "--window-size", ("511,0",)),
+        ({"model": "rope(theta = 500000)"}, "--rotary-base", ("500000",)),
+        ({"parallel": "zero = 3"}, "--data-parallel-sharding-strategy", ("optim_grads_params",)),
+        (
+            {"parallel": "zero = 1, shard = 8"},
+            "--num-distributed-optimizer-instances",
+            ("2",),
+        ),
+        ({"train": "recompute = full(first = 2)"}, "--recompute-method", ("block",)),
+        ({"rest": 'target "megatron" { options { wgrad_deferral_limit = 8 } }'},
+         "--wgrad-deferral-limit", ("8",)),
+        ({"rest": 'target "megatron" { options { attention_backend = fused } }'},
+         "--attention-backend", ("fused",)),
+    ],
+)  # fmt: skip
+def test_a_field(
+    emitted: Callable[..., dict[str, tuple[str, ...]]],
+    parts: dict[str, str],
+    option: str,
+    values: tuple[str, ...],
+) -> None:
+    assert emitted(**parts)[option] == values
+
+
+@pytest.mark.parametrize(
+    ("parts", "code", "place"),
+    [
+        ({"model": "activation = geglu"}, "B310", "geglu"),
+        ({"model": "position = alibi"}, "B310", "alibi"),
+        ({"model": "norm_placement = both"}, "B310", "both"),
+        ({"model": "bias = [out]"}, "B310", "[out]"),
+        ({"model": "softcap(logits = 30)"}, "B310", "30"),
+        ({"parallel": "pp = 2, schedule = zbv"}, "B402", "zbv"),
+        ({"parallel": "tp = 2, order = [dp, tp]"}, "B310", "[dp, tp]"),
+        ({"train": "lora(rank = 8)"}, "B310", "lora(rank = 8)"),
+        ({"train": "compile = on"}, "B310", "on"),
+        ({"rest": 'target "megatron" { version = "1.0" }'}, "B311", '"1.0"'),
+        ({"rest": 'target "megatron" { options { no_such = 1 } }'}, "B312", "1"),
+        ({"rest": 'target "megatron" { options { swiglu = off } }'}, "B313", "off"),
+        ({"rest": 'target "megatron" { options { num_experts = 8 } }'}, "B313", "8"),
+        ({"rest": 'checkpoint { path = "x", every = 5, keep = 2 }'}, "B314", "2"),
+    ],
+)
+def test_what_is_refused_or_told(
+    told: Callable[..., list[tuple[str, str]]], parts: dict[str, str], code: str, place: str
+) -> None:
+    assert (code, place) in told(**parts)
+
+
+# ── Files ─────────────────────────────────────────────────────────────────────
+
+
+def test_the_script_passes_every_word(tmp_path: Path) -> None:
+    """The real script with a torchrun of ours, which prints what it is given."""
+    path = tmp_path / "job.par"
+    path.write_text(text())
+    files = pipeline.emit(pipeline.check(path, ("megatron",)), "megatron").files
+    for name, content in files.items():
+        (tmp_path / Path(name).name).write_text(content)
+    fake = tmp_path / "torchrun"
+    fake.write_text("#!/bin/sh\nfor word; do printf '%s\\n' \"$word\"; done\n")
+    fake.chmod(0o755)
+    ended = subprocess.run(
+        ["bash", tmp_path / "pretrain.sh"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "MEGATRON_LM": "/mlm"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = ended.stdout.splitlines()
+    assert words[words.index("--data-path") + 1] == "/it's a path/$HOME"
+    assert "/mlm/pretrain_gpt.py" in words
+    assert words[-1] == "transformer_engine"
+
+
+def test_every_option_that_is_emitted_is_in_every_table() -> None:
+    folder = Path(__file__).parents[3] / "compiler" / "backends" / "megatron"
+    import re
+
+    named = {
+        option
+        for path in folder.glob("*.py")
+        if path.name not in ("codes.py",)
+        for option in re.findall(r'"(--[a-z0-9-]+)"', path.read_text())
+    }
+    assert len(named) > 90
+    for version in TABLES:
+        assert sorted(named - set(table(version)) - {"--no-", "--disable-"}) == []
+
+
+def test_versions() -> None:
+    assert version_of("0.19.2") == "0.19"
+    assert version_of("0.19\nrm") is None
+    assert version_of("19") is None
+
+
+@pytest.mark.parametrize(("first", "every"), [(0, 1), (3, 1), (0, 2), (1, 2), (2, 3), (8, 1)])
+@pytest.mark.parametrize("layers", [8, 9])
+def test_the_pattern_of_experts(first: int, every: int, layers: int) -> None:
+    experts = Experts(count=8, top_k=2, ffn=1, shared_ffn=1, dense_layers=first, every=every)
+    written = pattern(experts, layers)
+    assert flags_of(written, layers) == [experts.holds(layer) for layer in range(layers)]
+
+
+def test_layouts() -> None:
+    assert layout_of([3, 4, 3], mtp=1) == "Et*3|t*4|t*3m*1L"
+    assert layers_of("Et*3|t*4|t*3m*1L") == [3, 4, 3]
+    assert layers_of("Ettt|(tt|)*29,m|L") == [3, *([2] * 29), 0, 0]
+    assert layers_of("E$(x)") is None
