@@ -1,6 +1,7 @@
 # make demo    from a fresh clone to a trained model, in .venv
 # make test    every test          make check   the fast loop, under a minute
 # make lint    style, types, imports          make clean   what can be made again
+# make docs    the pages that follow from the code
 #
 # PYTHON  the Python to make .venv from, 3.11 or later
 # TORCH   the requirement by which torch is installed: a version, or the path of a wheel
@@ -13,7 +14,7 @@ RUN := $(BIN)/python -m
 PIP := $(RUN) pip install --quiet --disable-pip-version-check
 DEMO := examples/tiny/tiny.par
 
-.PHONY: demo test check lint quick clean FORCE
+.PHONY: demo test check lint quick docs clean FORCE
 .DELETE_ON_ERROR:
 
 demo: .venv/installed
@@ -33,6 +34,10 @@ lint: .venv/installed-dev
 
 quick: .venv/installed-dev
 	@$(RUN) pytest -q -m "not slow and not distributed"
+
+# The pages that follow from the code: the language reference, and what commands print.
+docs: .venv/installed-dev
+	@$(RUN) parlay.compiler.reference_docs
 
 # ── The environment: each stamp is newer than what it was made from ───────────
 

@@ -46,7 +46,7 @@ def layout(path: _Path, groups: bool, text: str | None) -> dict[str, Any]:
     return {
         "version": 1,
         "phases": [
-            layout_json(found, name=phase.name, groups=groups, rank=None)
+            plain(layout_json(found, name=phase.name, groups=groups, rank=None))
             for phase, found in layouts
             if found is not None
         ],
@@ -69,7 +69,7 @@ def ledger(path: _Path, formulas: bool, text: str | None) -> dict[str, Any]:
         book = account(phase, found)
         document = ledger_json(book, formulas=formulas)
         document["asserts"] = asserts_json(judge(phase, book, job.sources))
-        phases.append(document)
+        phases.append(plain(document))
     return {"version": 1, "files": [{"file": str(job.path), "phases": phases}]}
 
 

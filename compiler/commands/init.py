@@ -27,7 +27,7 @@ ROOM: Final = 0.9
 
 
 def run(name: str, model: str, node: str) -> int:
-    """Writes NAME.par; 1 where it is there, cannot be written, or no layout fits; 2 for bad names."""
+    """Writes NAME.par; 1 where it is there, cannot be written, or nothing fits; 2 for bad names."""
     for kind, wanted in (("model", model), ("node", node)):
         if catalog.load(kind, wanted) is None:
             close = ", ".join(nearest(wanted, catalog.names(kind)))
