@@ -48,7 +48,7 @@ def budget(subject: Subject) -> float:
 def fullest(subject: Subject) -> Fullest | None:
     """The fullest pipeline rank; None where a size that it follows from is not known."""
     model, train = subject.spec.model, subject.spec.train
-    if model is None or not subject.has(READS):
+    if model is None or not subject.whole or not subject.has(READS):
         return None
     if model.params is None and not shape_known(model):
         return None
@@ -160,6 +160,12 @@ def weights_held(subject: Subject) -> float:
     most = fullest(subject.with_values(plain))
     assert most is not None
     return most.state.weights / bytes_per_parameter(subject.spec.train).weights
+
+
+def fits(subject: Subject) -> bool:
+    """Whether the job fits by the best estimate there is; true where there is none."""
+    best = peak(subject) or fullest(subject)
+    return best is None or best.fits
 
 
 def figures(subject: Subject) -> str:

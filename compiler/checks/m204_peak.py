@@ -113,17 +113,16 @@ def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
         return [], []
     help: list[str] = []
     fixes: list[Fix] = []
-    smaller = [size for size in (1, 2, 4, 8) if size < subject.train.micro_batch]
-    for path, text, value in (
-        *(("train.micro_batch", str(size), size) for size in reversed(smaller)),
-        ("train.recompute", "full", FULL),
+    smaller = [size for size in (8, 4, 2, 1) if size < subject.train.micro_batch]
+    for path, values in (
+        ("train.micro_batch", {str(size): size for size in smaller}),
+        ("train.recompute", {"full": FULL}),
     ):
-        if value == subject.value(path) or not suggest.holds(subject, {path: value}):
-            continue
-        figures = budget.figures(subject.with_values({path: value}))
-        help.append(f"{path.rpartition('.')[2]} = {text} fits{figures}")
-        fixes += fix.set_fields(subject, {path: text})
-        if len(help) == 2:
-            break
+        for text, value in values.items():
+            other = subject.with_values({path: value})
+            if budget.fits(other) and suggest.holds(subject, {path: value}):
+                help.append(f"{path.rpartition('.')[2]} = {text} fits{budget.figures(other)}")
+                fixes += fix.set_fields(subject, {path: text})
+                break
     near = suggest.layouts(subject)
     return [*help, *near.help][: suggest.MOST], [*fixes, *near.fixes][: suggest.MOST]

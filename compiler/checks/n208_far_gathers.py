@@ -139,9 +139,10 @@ def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
         ({"parallel.shard": inside}, f"shard = {inside} shards inside a node (HSDP)"),
         ({"parallel.zero": 1}, "zero = 1 sends gradients once a step"),
     ):
-        if not suggest.holds(subject, values):
+        other = subject.with_values(values)
+        if not suggest.holds(subject, values) or not budget.fits(other):
             continue
-        help.append(f"{what}, and fits{budget.figures(subject.with_values(values))}")
+        help.append(f"{what}, and fits{budget.figures(other)}")
         fixes += fix.set_fields(subject, values)
     if not help:
         help.append("more tokens a microbatch: `micro_batch`, with `recompute = full` for memory")

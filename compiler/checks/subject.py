@@ -57,6 +57,11 @@ class Subject:
         """Whether every one of `paths` has a value."""
         return all(self.value(path) is not None for path in paths)
 
+    @property
+    def whole(self) -> bool:
+        """Whether every field has its value, as the ledger needs: none in error, none open."""
+        return not self.origins.broken and not self.open
+
     @cached_property
     def world(self) -> int | None:
         """The number of GPUs, where both factors are known."""
@@ -145,7 +150,8 @@ class Subject:
         spec = self.spec
         for path, value in values.items():
             spec = _changed(spec, path.split("."), value)
-        changed = replace(self, spec=spec, searching=True)
+        left = {path: open for path, open in self.open.items() if path not in values}
+        changed = replace(self, spec=spec, open=left, searching=True)
         for schema in fields_of(Parallel):
             path = f"parallel.{schema.name}"
             default = schema.default

@@ -92,7 +92,7 @@ def near_layouts(
         if barred or not subject.admits(degrees):
             continue
         worst = faults.worst(subject, degrees)
-        if worst is not Severity.ERROR:
+        if worst is not Severity.ERROR and budget.fits(subject.with_values(degrees)):
             (warned if worst is Severity.WARNING else clean).append(degrees)
         if len(clean) == MOST or len(clean) + len(warned) >= PRICED:
             break

@@ -48,6 +48,8 @@ class Origins:
     blocks: Mapping[str, Span]
     start: Span
     allowed: Mapping[str, tuple[Span, str]] = field(default_factory=dict)
+    broken: frozenset[str] = frozenset()
+    """The fields whose values are in error: None in the spec."""
 
     def __getitem__(self, path: str) -> Origin:
         return self.fields[path]

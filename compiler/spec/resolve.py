@@ -119,7 +119,8 @@ def _phase(name: str, table: Table, whole: Span, diagnostics: list[Diagnostic]) 
     allowed = {allow.code.text: (allow.span, allow.reason.value) for allow in table.allows}
     if spec.cluster is not None:
         evaluator.field("cluster.gpus")
-    origins = Origins(evaluator.origins, table.blocks, start, allowed)
+    broken = frozenset(evaluator.broken)
+    origins = Origins(evaluator.origins, table.blocks, start, allowed, broken)
     return Phase(
         name,
         spec,
@@ -215,6 +216,7 @@ def _target(label: str, table: Table, evaluator: Evaluator) -> Target:
         name = path.removeprefix(prefix)
         if name == "version":
             version = evaluator.convert(path, entry.value, fields_of(Target)[0].types)
+            evaluator.origins[path] = entry.origin
         elif name.startswith("options."):
             options[name.removeprefix("options.")] = _as_written(entry.value, evaluator)
             evaluator.origins[path] = entry.origin

@@ -1,0 +1,57 @@
+"""Whatever one field is given, `check` answers with diagnostics: no rule trips over what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.spec.resolve import schemas
+
+WRONG = ('"x"', "nonsense", "auto", "-1", "0", "3.5GB")
+MODELS = ("mixtral-8x7b", "deepseek-v3", "gpt2-xl")
+NODE = 'node from "dgx-h100"'
+PLAIN = {
+    "model": {},
+    "cluster": {"nodes": "8"},
+    "parallel": {"tp": "2", "dp": "auto"},
+    "train": {"seq": "4Ki", "micro_batch": "1", "global_batch": "1024", "steps": "10"},
+}
+
+
+def text(path: str, value: str, model: str) -> str:
+    """A job in which the field at `path` is `value`."""
+    block, *inner, name = path.split(".")
+    blocks = {key: dict(fields) for key, fields in PLAIN.items()}
+    extra = ""
+    if inner:
+        extra = f"{name} = {value}"
+        for nested in reversed(inner[1:] if inner[:1] == ["node"] else inner):
+            extra = f"{nested} {{ {extra} }}"
+    else:
+        blocks.setdefault(block, {})[name] = value
+    written = []
+    for key, fields in blocks.items():
+        body = " ".join(f"{field} = {given}" for field, given in fields.items())
+        if key == "cluster":
+            body += f" {NODE}" + (f" {{ {extra} }}" if inner[:1] == ["node"] else "")
+        if key == block and inner and inner[0] != "node":
+            body += f" {extra}"
+        head = f'model from "{model}"' if key == "model" else key
+        written.append(f"{head} {{ {body} }}")
+    if block not in blocks:
+        written.append(f"{block} {{ {extra} }}")
+    return "\n".join(written)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_any_field_may_be_wrong(model: str, tmp_path: Path) -> None:
+    for path in schemas():
+        for value in WRONG:
+            file = tmp_path / "job.par"
+            file.write_text(text(path, value, model))
+            try:
+                job = pipeline.check(file, ["torch"])
+            except Exception as fault:
+                raise AssertionError(f"{path} = {value}") from fault
+            assert all(said.message for said in job.diagnostics)
