@@ -1,0 +1,31 @@
+"""The ledger against the emitted code, run on fake tensors: states to the byte, peaks closely.
+
+`bench/traced_memory.py` does the same at full size.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .test_measured import bench
+
+torch = pytest.importorskip("torch")
+CASES = {
+    "one rank of tp and pp": ("zero = 1", (0,)),
+    "sequence parallelism": ("tp = 2  zero = 1", (0,)),
+    "without it": ("tp = 2  sequence_parallel = off", (0,)),
+    "pipeline": ("tp = 2  pp = 2  zero = 1", (0, 1)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_traced(case: str) -> None:
+    traced_memory = bench("traced_memory")
+    parallel, stages = CASES[case]
+    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=2048, batch=8)
+    text = text.replace('"llama3-8b"', '"llama3-8b" { layers = 2 }')
+    for row in traced_memory.rows(case, text, stages):
+        assert row.ledger.states == row.traced.states
+        assert abs(row.error("activations")) < 0.002
+        assert abs(row.error("peak")) < 0.002
+        assert abs(row.error("update")) < 1e-6
