@@ -10,9 +10,10 @@ from typing import Any
 import memory
 from parlay.compiler.layout import lay_out
 from parlay.compiler.ledger.memory import account
-from rows import NEEDED, NODES, Case, Row, read, spec_of
+from row_spec import NODES, spec_of
+from rows import NEEDED, Case, read
 from scoring import summary
-from stacks import stack_of, usual_of
+from stacks import Row, stack_of, usual_of
 
 CONTEXT_BYTES = 2 * 2**30
 """Of a GPU, what context, communicators and kernels take beside the tensors."""

@@ -13,9 +13,11 @@ np = pytest.importorskip("numpy")
 
 import accuracy  # noqa: E402
 import fit  # noqa: E402
+import row_spec  # noqa: E402
 import rows  # noqa: E402
 import scoring  # noqa: E402
 import split  # noqa: E402
+import words as words_of  # noqa: E402
 from stacks import stack_of  # noqa: E402
 
 KEYS = {
@@ -86,13 +88,13 @@ def test_every_fold_has_its_table(fold: int) -> None:
 def test_embedding_and_head_count_as_a_layer(
     layers: int, steps: int, stages: tuple[int, ...] | None
 ) -> None:
-    assert rows.uneven(layers, steps) == stages
+    assert row_spec.uneven(layers, steps) == stages
 
 
 def test_uneven_stages_hold_every_layer() -> None:
     for layers in range(4, 130):
         for steps in range(2, layers + 1):
-            stages = rows.uneven(layers, steps)
+            stages = row_spec.uneven(layers, steps)
             assert stages is None or (sum(stages) == layers and min(stages) >= 1)
 
 
@@ -108,7 +110,7 @@ def test_uneven_stages_hold_every_layer() -> None:
     ],
 )
 def test_precisions(words: str, precision: str) -> None:
-    assert rows.precision(words) == precision
+    assert words_of.precision(words) == precision
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_precisions(words: str, precision: str) -> None:
     ],
 )
 def test_recomputes(words: str, name: str) -> None:
-    assert rows.recompute(words).name == name
+    assert words_of.recompute(words).name == name
 
 
 def test_the_catalog_fills_in_what_has_no_column(cases: list[rows.Case]) -> None:

@@ -1,0 +1,273 @@
+"""The columns of a row --> a resolved spec. What has no column comes from the catalog's model of
+the same shape, whatever the row calls it, or from what the row's stack usually does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import presets
+from parlay.compiler.spec.blocks import Cluster, Model, Nic, Parallel, Spec, Train
+from parlay.compiler.spec.schema import Setting
+from stacks import Row, Usual, stack_of
+from words import attention, precision, recompute, sharding
+
+NODES = {
+    "A100-SXM-80GB": "dgx-a100",
+    "A100-SXM-40GB": "a100-40gb-8",
+    "A800-SXM-80GB": "a800-8",
+    "H100-SXM-80GB": "dgx-h100",
+    "H100-SXM-96GB-HBM2e-500W": "h100-96gb-8",
+    "H100-NVL-94GB": "h100-nvl-pairs",
+    "H100-PCIe-80GB": "h100-pcie-8",
+    "H200-SXM": "dgx-h200",
+    "H800-SXM-80GB": "h800-8",
+    "H20": "h20-8",
+    "B200": "dgx-b200",
+    "B300": "dgx-b300",
+    "GB200-NVL72": "gb200-nvl72",
+    "GB300-NVL72": "gb300-nvl72",
+    "V100-SXM2-32GB": "v100-8",
+    "V100-SXM2-16GB": "v100-8",
+    "MI250X": "mi250x-8",
+    "MI300X": "mi300x-8",
+    "MI325X": "mi325x-8",
+    "MI355X": "mi355x-8",
+    "L40S": "l40s-8",
+    "RTX-4090": "rtx-4090-8",
+}
+IMBALANCE = 1.15
+"""Busiest expert over the mean under a trained router; rows that force balance say so."""
+
+
+def task_of(row: Row) -> str:
+    """`lora`, `sft` or `pretrain`."""
+    words = row.get("notes", "").lower()
+    if "lora" in words:
+        return "lora"
+    return "sft" if "sft" in words else "pretrain"
+
+
+def spec_of(row: Row, usual: Usual) -> Spec:
+    """The spec of a row that states what is needed."""
+    model = _model(row)
+    base = presets.base()
+    cluster = _cluster(row, usual)
+    parallel = _parallel(row, base.parallel, usual, model, cluster)
+    train = _train(row, base.train, usual, parallel)
+    return replace(base, model=model, cluster=cluster, parallel=parallel, train=train)
+
+
+def _number(row: Row, name: str, default: int = 1) -> int:
+    found = int(float(row[name])) if row.get(name) else default
+    assert found >= min(default, 1), f"{name} = {found}"
+    return found
+
+
+def _model(row: Row) -> Model:
+    heads = _number(row, "heads")
+    kv = _number(row, "kv_heads", heads)
+    layers, hidden, ffn = (_number(row, name) for name in ("layers", "hidden", "ffn"))
+    assert hidden >= heads >= kv, "no head has a width"
+    experts, top_k = _number(row, "experts", 0), _number(row, "topk", 0)
+    vocab = _number(row, "vocab", 51200)
+    known = presets.like(hidden=hidden, heads=heads, kv_heads=kv, experts=experts, ffn=ffn)
+    if known is not None:
+        mtp = 1 if "w/ MTP" in row.get("notes", "") else 0
+        made = replace(known, layers=layers, vocab=vocab, mtp_layers=mtp)
+        if experts and made.experts is not None:
+            dense = min(made.experts.dense_layers, max(0, layers - 1))
+            capacity = 1.0 if "tokendrop" in row.get("notes", "") else None
+            mixture = replace(
+                made.experts,
+                top_k=top_k,
+                dense_layers=dense,
+                capacity=capacity,
+                imbalance=_imbalance(row),
+            )
+            made = replace(made, experts=mixture)
+        return made
+    plain = presets.model("llama2-7b")
+    gated = ffn < 3.6 * hidden or bool(experts)
+    if row.get("params_b") and not experts:
+        gated = _gated(layers, hidden, ffn, heads, kv, vocab, float(row["params_b"]) * 1e9)
+    old = not gated
+    mixture = None
+    if experts:
+        mixture = replace(
+            presets.experts(),
+            count=experts,
+            top_k=top_k,
+            ffn=ffn,
+            shared_ffn=ffn,
+            imbalance=_imbalance(row),
+        )
+    return replace(
+        plain,
+        layers=layers,
+        hidden=hidden,
+        ffn=ffn,
+        heads=heads,
+        kv_heads=kv,
+        vocab=vocab,
+        head_dim=hidden // heads,
+        activation="gelu" if old else "swiglu",
+        norm="layernorm" if old else "rmsnorm",
+        norm_bias=old,
+        bias=("qkv", "out", "mlp") if old else (),
+        position="learned" if old else "rope",
+        context=_number(row, "seq"),
+        tied_embeddings=old,
+        experts=mixture,
+    )
+
+
+def _imbalance(row: Row) -> float:
+    words = row.get("notes", "").lower()
+    return 1.0 if "balance" in words or "drop" in words.replace("dropless", "") else IMBALANCE
+
+
+def _gated(
+    layers: int, hidden: int, ffn: int, heads: int, kv: int, vocab: int, stated: float
+) -> bool:
+    """Whether three matrices an MLP come closer to the stated parameters than two."""
+    attention = 2 * hidden * hidden + 2 * hidden * hidden * kv // heads
+    two, three = (
+        layers * (attention + matrices * hidden * ffn) + vocab * hidden for matrices in (2, 3)
+    )
+    return abs(three - stated) < abs(two - stated)
+
+
+def _cluster(row: Row, usual: Usual) -> Cluster:
+    gpus = _number(row, "gpus")
+    preset = presets.cluster(NODES[row["gpu"]])
+    node = preset.node
+    if row["gpu"] == "V100-SXM2-16GB":
+        node = replace(node, gpu=presets.gpu("v100-sxm2-16gb"))
+    each = _number(row, "gpus_per_node", node.gpus)
+    if gpus % each:
+        each = gpus if gpus < each else next(n for n in range(each, 0, -1) if gpus % n == 0)
+    link = node.link
+    assert link is not None
+    # A rack of 72 is used by sixty-four where the world is a power of two.
+    rack = 64 if link.domain == 72 and gpus % 64 == 0 else link.domain
+    domain = rack if link.domain > node.gpus else min(each, link.domain)
+    node = replace(
+        node, gpus=each, link=replace(link, domain=domain), nic=_nic(row, node.nic, usual)
+    )
+    return replace(preset, nodes=gpus // each, node=node)
+
+
+def _nic(row: Row, nic: Nic | None, usual: Usual) -> Nic | None:
+    """The cards that the notes name: `4x100Gb`, `1600 Gbps node-node`."""
+    if nic is None:
+        return None
+    words = row.get("notes", "")
+    if found := re.search(r"\b(\d)x(\d+)Gb", words):
+        return replace(nic, count=int(found[1]), bandwidth_bytes_per_s=float(found[2]) * 1e9 / 8)
+    if found := re.search(r"\b(\d+) ?Gbps", words):
+        each = float(found[1]) * 1e9 / 8 / nic.count
+        return replace(nic, bandwidth_bytes_per_s=each)
+    if usual.nic is not None:
+        count, rate = usual.nic
+        return replace(nic, count=count, bandwidth_bytes_per_s=rate * 1e9 / 8)
+    return nic
+
+
+def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Cluster) -> Parallel:
+    tp, pp, cp = (_number(row, name) for name in ("tp", "pp", "cp"))
+    ep = _number(row, "ep")
+    dp = cluster.gpus // (tp * cp * pp)
+    zero, shard = sharding(row["zero_stage_or_sharding"], usual, dp * cp)
+    words = row.get("notes", "")
+    vpp = row.get("vpp", "")
+    chunks = int(vpp) if vpp.isdigit() else max(1, -(-(model.layers + 2) // pp) if vpp else 1)
+    chunks = fullest(model.layers, pp, chunks)
+    schedule = Setting("one_f_one_b")
+    if "ZB-1p" in words:
+        schedule = Setting("zero_bubble")
+    elif "ZB-V" in words:
+        schedule, chunks = Setting("zbv"), 2
+    elif pp > 1 and chunks > 1:
+        schedule = Setting("interleaved", {"chunks": chunks})
+    else:
+        chunks = 1
+    stages = uneven(model.layers, pp * chunks)
+    sequence = tp > 1 and (row.get("sp") == "1" or (row.get("sp", "") == "" and usual.sequence))
+    return replace(
+        base,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        etp=tp if usual.expert_tp and model.experts is not None else 1,
+        dp=dp,
+        zero=zero,
+        shard=shard,
+        schedule=schedule,
+        stages=stages,
+        sequence_parallel=sequence,
+        vocab_multiple=128,
+    )
+
+
+def fullest(layers: int, pp: int, chunks: int) -> int:
+    """The chunks of a rank, fewer where a stage would have embedding or head alone.
+
+    The language has no stage without a layer; `126 layers, pp 16, 8 chunks` --> 4 chunks.
+    """
+    if pp * chunks <= layers:
+        return chunks
+    even = [c for c in range(2, chunks) if pp * c <= layers and (layers + 2) % (pp * c) == 0]
+    fitting = [c for c in range(1, chunks) if pp * c <= layers]
+    return max(even or fitting, default=chunks)
+
+
+def uneven(layers: int, steps: int) -> tuple[int, ...] | None:
+    """Layers of each stage where they do not divide: embedding and head count as a layer.
+
+    `126, 16` --> `7, 8, …, 8, 7`
+    """
+    if layers % steps == 0:
+        return None
+    assert layers >= steps, "more stages than layers"
+    if (layers + 2) % steps == 0 and (layers + 2) // steps > 1:
+        each = (layers + 2) // steps
+        return (each - 1, *([each] * (steps - 2)), each - 1)
+    each, rest = divmod(layers, steps)
+    first = (steps - rest) // 2
+    return tuple(each + (first <= i < first + rest) for i in range(steps))
+
+
+def _train(row: Row, base: Train | None, usual: Usual, parallel: Parallel) -> Train:
+    assert base is not None
+    micro = _number(row, "micro_batch")
+    each = micro * parallel.dp
+    batch = each * max(1, round(float(row["global_batch_seqs"]) / each))
+    words = row["zero_stage_or_sharding"]
+    settings: dict[str, Any] = {"rank": 16, "alpha": 16.0}
+    return replace(
+        base,
+        seq=_number(row, "seq"),
+        micro_batch=micro,
+        global_batch=batch,
+        precision=precision(row["precision"]),
+        gradients="bf16" if "PURE" in words else usual.gradients,
+        recompute=_recompute(row, usual),
+        attention=attention(row["attention"] or usual.attention),
+        compile="torch.compile" in row.get("notes", ""),
+        lora=Setting("lora", settings) if task_of(row) == "lora" else None,
+        stack=stack_of(row),
+    )
+
+
+def _recompute(row: Row, usual: Usual) -> Setting:
+    """The row's recompute; where it says `selective` of what layers alone, HFU over MFU tells the
+    share: the backward repeats a forward, a third of the work."""
+    words = row["recompute"] or usual.recompute
+    if words == "selective" and row["hfu_pct"] and row["mfu_pct"]:
+        share = 3 * (float(row["hfu_pct"]) / float(row["mfu_pct"]) - 1)
+        if share > 0.1:
+            return Setting("full", {"first": None, "every": max(1, round(1 / share))})
+    return recompute(words)
