@@ -339,7 +339,7 @@ def main() -> NoReturn:
     status: int | str | None = 0
     try:
         try:
-            app()
+            app(prog_name="parlay")
         except SystemExit as end:
             status = end.code
         sys.stdout.flush()
