@@ -17,26 +17,7 @@ from parlay.dsl.units import UNITS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = re.compile(r'#[^\n]*|"[^"\n]*"?|\w+|\s+|.', re.DOTALL)
-SIGNS = (
-    "{",
-    "}",
-    "[",
-    "]",
-    "(",
-    ")",
-    "=",
-    ",",
-    ".",
-    "-",
-    "+",
-    "*",
-    "/",
-    "//",
-    "<=",
-    "<",
-    "==",
-    ":",
-)
+SIGNS = (*"{}[]()=,.-+*/<:", "//", "<=", "==")
 ODD = (
     *("\u202e", "\ufeff", "\u00a0", "\u200b", "é", "ｔｐ", "“", "\r", "\t", "\0", "\x1b[2J", "\\"),
     *("9" * 41, "1e40", "1e-40", "0", "-1", "1e999", "0x10", "1__0", ".5", "5.", "1 / 0", "1 // 0"),
@@ -201,15 +182,14 @@ class Mutator:
                 text = f"{name} {{ {text} }}"
             lines.append(text)
         if chance.random() < 0.6:
-            degrees = [
-                f"{axis} = {chance.choice((1, 2, 3, 4, 8, 16))}" for axis in ("tp", "pp", "cp")
-            ]
+            sizes = (1, 2, 3, 4, 8, 16)
+            degrees = [f"{axis} = {chance.choice(sizes)}" for axis in ("tp", "pp", "cp")]
             lines.append("parallel { " + ", ".join(degrees) + " }")
         if chance.random() < 0.6:
-            lines.append(
-                f"train {{ seq = {chance.choice((1, 512, 4096, 131072, 10**12))}, micro_batch = "
-                f"{chance.choice((1, 2, 3))}, global_batch = {chance.choice((1, 16, 1000, 10**9))} }}"
-            )
+            seq = chance.choice((1, 512, 4096, 131072, 10**12))
+            micro, batch = chance.choice((1, 2, 3)), chance.choice((1, 16, 1000, 10**9))
+            fields = f"seq = {seq}, micro_batch = {micro}, global_batch = {batch}"
+            lines.append(f"train {{ {fields} }}")
         chance.shuffle(lines)
         if chance.random() < 0.3:
             inner = "\n".join(line for line in lines if not line.startswith("let"))
