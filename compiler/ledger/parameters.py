@@ -112,6 +112,23 @@ class WeightTable:
 def weights(model: Model, *, vocab_rows: int | None = None) -> WeightTable:
     """The table of `model`, its embedding and head `vocab_rows` high (default: unpadded)."""
     vocab = model.vocab if vocab_rows is None else vocab_rows
+    known = _RECENT.get((id(model), vocab))
+    if known is not None and known[0] is model:
+        return known[1]
+    table = _weights(model, vocab)
+    if len(_RECENT) >= MOST_RECENT:
+        _RECENT.clear()
+    _RECENT[id(model), vocab] = model, table
+    return table
+
+
+MOST_RECENT = 32
+_RECENT: dict[tuple[int, int], tuple[Model, WeightTable]] = {}
+"""The tables of the last models, which a ledger asks for again and again; by identity, since a
+model is no key."""
+
+
+def _weights(model: Model, vocab: int) -> WeightTable:
     mixed = _mixed_layers(model, range(model.layers))
     kinds = (
         LayerKind(False, tuple(rows_of.layer(model, experts=False)), model.layers - mixed),
@@ -190,8 +207,7 @@ def layer_parameters(
     model: Model, layer: int, *, tp: int = 1, etp: int = 1, ep: int = 1
 ) -> Parameters:
     """One layer on one rank of tp (etp and ep for its experts); whole at the defaults."""
-    experts = model.experts is not None and model.experts.holds(layer)
-    return _on_rank(rows_of.layer(model, experts=experts), tp=tp, etp=etp, ep=ep)
+    return _on_rank(weights(model).kind_of(layer).rows, tp=tp, etp=etp, ep=ep)
 
 
 def stage_parameters(
@@ -212,21 +228,20 @@ def stage_parameters(
     second copy of the embedding if it needs one (tied head or further tokens) and is not also
     the first.
     """
-    vocab = model.vocab if vocab_rows is None else vocab_rows
+    table = weights(model, vocab_rows=vocab_rows)
     mixed = _mixed_layers(model, layers)
     held = Parameters()
-    for experts, number in ((False, len(layers) - mixed), (True, mixed)):
+    for kind in table.kinds:
+        number = mixed if kind.experts else len(layers) - mixed
         if number:
-            rows = rows_of.layer(model, experts=experts)
-            held += _on_rank(rows, tp=tp, etp=etp, ep=ep) * number
+            held += _on_rank(kind.rows, tp=tp, etp=etp, ep=ep) * number
     ends: list[Weight] = []
     if embedding:
-        ends.extend(rows_of.embedding(model, vocab))
+        ends.extend(table.first)
     if head:
-        ends.extend(rows_of.further_tokens(model))
-        ends.extend(rows_of.head(model, vocab))
+        ends.extend((*table.further, *table.last))
         if not embedding:
-            ends.extend(_copied(model, vocab))
+            ends.extend(table.copied)
     return held + _on_rank(ends, tp=tp, etp=etp, ep=ep)
 
 
