@@ -193,7 +193,7 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
         schedule = Setting("interleaved", {"chunks": chunks})
     else:
         chunks = 1
-    stages = uneven(model.layers, pp * chunks)
+    stages = uneven(model.layers, pp * chunks, pp)
     sequence = tp > 1 and (row.get("sp") == "1" or (row.get("sp", "") == "" and usual.sequence))
     return replace(
         base,
@@ -224,7 +224,7 @@ def fullest(layers: int, pp: int, chunks: int) -> int:
     return max(even or fitting, default=chunks)
 
 
-def uneven(layers: int, steps: int) -> tuple[int, ...] | None:
+def uneven(layers: int, steps: int, pp: int | None = None) -> tuple[int, ...] | None:
     """Layers of each stage where they do not divide: embedding and head count as a layer.
 
     `126, 16` --> `7, 8, …, 8, 7`
@@ -236,8 +236,9 @@ def uneven(layers: int, steps: int) -> tuple[int, ...] | None:
         each = (layers + 2) // steps
         return (each - 1, *([each] * (steps - 2)), each - 1)
     each, rest = divmod(layers, steps)
-    first = (steps - rest) // 2
-    return tuple(each + (first <= i < first + rest) for i in range(steps))
+    ends = (0, (pp or steps) - 1)
+    fuller = sorted(range(steps), key=lambda i: (i % (pp or steps) in ends, i))[:rest]
+    return tuple(each + (i in fuller) for i in range(steps))
 
 
 def _train(row: Row, base: Train | None, usual: Usual, parallel: Parallel) -> Train:
