@@ -13,8 +13,13 @@ CODES: dict[str, tuple[str, str]] = {
         "emission for a target is not there yet",
         """
 What: the rules of this target are known, its files cannot be written yet.
-Why: a layout for another framework is still told its mistakes: `parlay check --target megatron`
+Why: a layout for another framework is still told its mistakes: `parlay check --target deepspeed`
 asks the rules that were read in that framework's sources.
+Example:
+    parlay compile 70b.par --target deepspeed
+Instead:
+    parlay check 70b.par --target deepspeed
+    parlay compile 70b.par --target torch
 """,
     ),
 }

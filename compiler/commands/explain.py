@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from parlay.compiler import pipeline
@@ -101,12 +103,20 @@ def _texts() -> Iterator[Mapping[str, tuple[str, str]]]:
     from parlay.compiler.ledger.codes import CODES as of_ledger
 
     yield of_ledger
-    from parlay.compiler.backends.torch.codes import CODES as of_torch
-
-    yield of_torch
     from parlay.compiler.backends.not_yet import CODES as of_targets
 
     yield of_targets
+    for _, of_target in target_codes():
+        yield of_target
+
+
+def target_codes() -> Iterator[tuple[str, Mapping[str, tuple[str, str]]]]:
+    """Each back end that tells codes of its own, with their pages."""
+    from parlay.compiler.backends import TARGETS
+
+    for target, known in TARGETS.items():
+        if find_spec(f"{known.module}.codes") is not None:
+            yield target, import_module(f"{known.module}.codes").CODES
 
 
 # ── Fields ────────────────────────────────────────────────────────────────────

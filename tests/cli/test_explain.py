@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 from parlay.compiler import pipeline
-from parlay.compiler.backends.megatron import codes as of_megatron
-from parlay.compiler.backends.torch import codes as of_torch
 from parlay.compiler.commands import explain
 from parlay.compiler.spec import codes as of_names
 from parlay.compiler.spec.resolve import schemas
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = {
+    **of_names.CODES,
+    **{code: page for _, of in explain.target_codes() for code, page in of.items()},
+}
 RUN = [
     *((code, ()) for code in of_names.CODES if code not in of_names.NOT_RUN),
-    *((code, ("torch",)) for code in of_torch.CODES),
-    *((code, ("megatron",)) for code in of_megatron.CODES),
+    *((code, (target,)) for target, of in explain.target_codes() for code in of),
 ]
 
 
 def parts(code: str) -> dict[str, list[str]]:
-    texts = {**of_names.CODES, **of_torch.CODES, **of_megatron.CODES}
-    return dict(explain.sections(texts[code][1]))
+    return dict(explain.sections(PAGES[code][1]))
 
 
 def told(lines: list[str], tmp_path: Path, targets: tuple[str, ...]) -> dict[str, str]:

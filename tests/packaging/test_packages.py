@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import subprocess
 import sys
@@ -122,23 +121,10 @@ def test_grid_and_timelines_are_pure() -> None:
     imported_without({"torch", "numpy"}, ["parlay.runtime.axes", "parlay.runtime.timeline_split"])
 
 
+@pytest.mark.slow
 def test_the_runtime_imports_none_of_the_compilers_packages() -> None:
     pytest.importorskip("torch")
     blocked = {"typer", "rich", "jinja2", "lark", "pydantic"}
     imported_without(
         blocked, ["parlay.runtime.plan", "parlay.runtime.verify", "parlay.runtime.local"]
     )
-
-
-def test_nothing_is_imported_under_a_second_name() -> None:
-    """`dsl.x` and `parlay.dsl.x` would be two modules with two sets of classes."""
-    rooms = {name.removeprefix("parlay.") for name in ROOMS}
-    paths = [
-        path for room in (*ROOMS.values(), "tests", "bench") for path in (ROOT / room).rglob("*.py")
-    ]
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                names = [node.module]
-            assert not rooms & {name.partition(".")[0] for name in names}, (path, names)
