@@ -2,8 +2,8 @@
 
 `DIR/reference.json`: {"model": {...}, "optimizer": {"lr", "betas", "eps", "weight_decay"},
 "lr_schedule": {"name", "warmup", "min_lr", "decay"}, "clip": 1.0, 0 for none, "init": {"std"},
-"seed", "steps"}; the fields of `model` are those of `Config`, `steps` is the length of the whole run. `DIR/batches.pt`
-holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
+"seed", "steps"}; the fields of `model` are those of `Config`, `steps` is the length of the whole
+run. `DIR/batches.pt` holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
 
 `DIR/reference.pt` gets {"initial": weights, "losses": [float], "gradients": [weights] before
 clipping, "norms": [float] before clipping, "weights": weights after the steps}.

@@ -25,8 +25,8 @@ def run(format: str, path: Path, *, out: Path | None, gpus: int | None, node: st
     given: dict[str, Any] = {"gpus": gpus} | ({} if node is None else {"node": node})
     try:
         imported = reader(path, **given)
-    except Unreadable as why:
-        print(f"parlay: {harmless(str(path))} gives no job: {harmless(str(why))}", file=sys.stderr)
+    except Unreadable as told:
+        print(f"parlay: {harmless(str(path))} gives no job: {harmless(str(told))}", file=sys.stderr)
         return 1
     for title, lines in (("assumed", imported.assumed), ("not understood", imported.lost)):
         for line in lines:

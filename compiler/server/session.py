@@ -20,7 +20,9 @@ Send = Callable[[Json], None]
 
 
 class Session:
-    """Answers the messages of one editor through `send`. `handle` never raises, whatever the message; `settle` publishes the diagnostics of what has
+    """Answers the messages of one editor through `send`.
+
+    `handle` never raises, whatever the message; `settle` publishes the diagnostics of what has
     changed and is called when no message waits. `status` is set once the session is over.
     """
 

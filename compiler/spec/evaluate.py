@@ -184,9 +184,7 @@ class Evaluator:
             if value is None and any(p in self.open for p in schema.default.paths):
                 self.open[path] = restricted
             return value
-        self.origins[path] = Origin(
-            Kind.FILE, entry.origin.span, "", "auto", restricted=restricted
-        )
+        self.origins[path] = Origin(Kind.FILE, entry.origin.span, "", "auto", restricted=restricted)
         self.open[path] = restricted
         return BAD
 

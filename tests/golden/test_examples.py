@@ -89,9 +89,7 @@ def test_kept_python_is_formatted() -> None:
 
 def test_405b_has_the_published_degrees() -> None:
     """arXiv:2407.21783, table 4: 8,192 GPUs, tp 8, cp 1, pp 16, dp 64; 126 layers."""
-    plan = json.loads(
-        (ROOT / "examples/llama-405b/compiled/torch/plan.json").read_text()
-    )
+    plan = json.loads((ROOT / "examples/llama-405b/compiled/torch/plan.json").read_text())
     assert plan["mesh"] == {"tp": 8, "pp": 16, "dp": 64}
     layers = [last - first + 1 for first, last in (stage["layers"] for stage in plan["stages"])]
     assert sum(layers) == 126

@@ -1,4 +1,4 @@
-"""What `check` says of memory: published layouts that ran are clean, those that did not are told."""
+"""What `check` says of memory: published layouts that ran are clean, the others are told."""
 
 from __future__ import annotations
 

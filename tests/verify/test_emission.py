@@ -88,7 +88,9 @@ def test_only_what_the_layout_needs(name: str, folders: dict[str, Path]) -> None
     folder = folders[name]
     train, model = (folder / "train.py").read_text(), (folder / "model.py").read_text()
     code = ast.unparse(ast.parse(train)) + ast.unparse(ast.parse(model))
-    axes = {axis for axis, size in zip(("tp", "pp", "dp"), name_degrees(name)) if size > 1}
+    axes = {
+        axis for axis, size in zip(("tp", "pp", "dp"), name_degrees(name), strict=True) if size > 1
+    }
     for axis in ("tp", "pp", "dp"):
         assert (f"mesh.{axis}" in code) == (axis in axes), axis
     assert ("pipeline.run" in code) == ("pp" in axes)

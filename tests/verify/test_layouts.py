@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from .proving import par, prove  # noqa: E402
+from .proving import par, prove
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
