@@ -53,9 +53,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
 def _peak(subject: Subject, field: str) -> Iterator[Diagnostic]:
     path = f"{devices.GPU}.{field}"
     literal = literals.written(subject, path)
-    if literal is None:
-        return
     written = subject.value(path)
+    if literal is None or written is None:
+        return
     known = {
         gpu: peak
         for gpu in devices.meant(subject, but=field)

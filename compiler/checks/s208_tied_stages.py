@@ -46,6 +46,7 @@ READS = (
     "parallel.pp",
     "parallel.tp",
     "parallel.schedule",
+    "whole",
 )
 ALLOWED = False
 
@@ -54,8 +55,6 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     model, parallel = subject.model, subject.parallel
     if not model.tied_embeddings or parallel.pp == 1 or parallel.schedule.name in FOLDED:
         return
-    if not subject.whole:
-        return  # what the copies cost follows from the recipe too
     train = subject.spec.train
     weights = model.vocab * model.hidden // parallel.tp
     each = bytes_per_parameter(train)

@@ -40,7 +40,7 @@ from parlay.dsl.diagnostics import Diagnostic, Fix, warning
 
 CODE = "S209"
 TITLE = "one pipeline stage has much more work than the others"
-READS = ("layout", "model.layers", "parallel.pp", "parallel.schedule")
+READS = ("layout", "whole", "model.layers", "parallel.pp", "parallel.schedule")
 ALLOWED = False
 
 MOST: Final = 1.25

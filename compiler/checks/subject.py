@@ -16,6 +16,8 @@ from parlay.dsl.source import Span
 
 LAYOUT: Final = "layout"
 """The path by which a rule says that it reads the layout."""
+WHOLE: Final = "whole"
+"""The path by which a rule says that it reads more than it can list, as the ledger does."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Subject:
         """The value at a path of the language; None where it is missing, in error or open."""
         if path == LAYOUT:
             return self.layout
+        if path == WHOLE:
+            return self.whole or None
         if path == "cluster.gpus":
             return self.world
         at: Any = self.spec

@@ -142,7 +142,8 @@ RECOMPUTED: Final = ("core_attention", "mlp")
 
 def _recompute(phase: Phase) -> Iterator[Diagnostic]:
     assert phase.spec.train is not None
-    for part in phase.spec.train.recompute.flags:
+    asked = phase.spec.train.recompute  # None where it is in error or open
+    for part in asked.flags if asked is not None else ():
         if part not in RECOMPUTED:
             place, words = phase.origins.label("train.recompute", "not expressed by this target")
             yield error(
