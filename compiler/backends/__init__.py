@@ -25,11 +25,16 @@ class Target:
 TARGETS: Final[Mapping[str, Target]] = {
     "torch": Target(
         "parlay.compiler.backends.torch",
-        "PyTorch training code for dense decoders: tp with and without sequence parallelism, pp "
-        "by gpipe, one_f_one_b and interleaved, dp with ZeRO-1; fp32, and bf16 over fp32 masters",
+        "PyTorch training code for dense decoders: tp with and without sequence parallelism, pp by "
+        "gpipe, one_f_one_b and interleaved, dp with ZeRO-1; fp32, and bf16 over fp32 masters; "
+        "recompute; saves, and runs that go on from them; launch and batch scripts",
     ),
     "deepspeed": Target("parlay.compiler.backends.deepspeed", "checked, not emitted yet"),
-    "torchtitan": Target("parlay.compiler.backends.torchtitan", "checked, not emitted yet"),
+    "torchtitan": Target(
+        "parlay.compiler.backends.torchtitan",
+        "a configuration for torchtitan 0.3: tp, pp by PyTorch's schedules, cp, ep, dp with FSDP "
+        "and HSDP; the Llama family and its mixtures of experts",
+    ),
     "megatron": Target(
         "parlay.compiler.backends.megatron",
         "arguments and launch script for Megatron-LM, core 0.16 to 0.20: tp, pp by one_f_one_b "

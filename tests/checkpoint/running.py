@@ -1,19 +1,21 @@
-"""Short runs of emitted folders on ranks forked in a process of their own."""
+"""Short runs of emitted folders on ranks forked here."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from typing import Any
 
 from parlay.compiler import pipeline
+from parlay.runtime.checkpoint import Checkpoints
+from parlay.runtime.local import RankFailure, run_file, run_ranks
 
 TEXT = """
 model {{
   layers = 4, hidden = 32, heads = 4, kv_heads = 2, ffn = 48, vocab = 257, rope(theta = 10000)
+  {model}
 }}
 cluster {{ node from "laptop" {{ gpus = {gpus} }} }}
 parallel {{ {parallel} }}
@@ -24,22 +26,6 @@ train {{
 checkpoint {{ {checkpoint} }}
 """
 
-# Ends this process, and with it every rank, when the first rank is about to commit step argv[3].
-KILLED = """
-import os, signal, sys, time
-from parlay.runtime import checkpoint, local
-
-def commit(self, staged, name, files, step):
-    if step == last:
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
-    return original(self, staged, name, files, step)
-
-original, checkpoint.Checkpoints._commit = checkpoint.Checkpoints._commit, commit
-folder, ranks, last = local.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-local.run_ranks(lambda rank: local.run_file(folder / "train.py"), ranks, timeout=120)
-"""
-
 
 def emitted(
     folder: Path,
@@ -48,10 +34,13 @@ def emitted(
     gpus: int = 1,
     precision: str = "bf16",
     checkpoint: str = "every = 2",
+    model: str = "",
 ) -> Path:
     """The emitted folder of a small layout."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = TEXT.format(gpus=gpus, parallel=parallel, precision=precision, checkpoint=checkpoint)
+    text = TEXT.format(
+        gpus=gpus, parallel=parallel, precision=precision, checkpoint=checkpoint, model=model
+    )
     (folder / "job.par").write_text(text)
     job = pipeline.check(folder / "job.par", ["torch"])
     assert not job.errors, [error.message for error in job.errors]
@@ -62,16 +51,31 @@ def emitted(
 
 def started(
     code: Path, out: Path, *, ranks: int, resume: bool = False, killed_at: int | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Trains `code` into `out`; with `killed_at` every rank dies in the middle of that save."""
-    environment = {**os.environ, "PARLAY_OUT": str(out), "PARLAY_RESUME": "1" if resume else ""}
-    command = [sys.executable, "-m", "parlay.runtime.local", str(code), "--ranks", str(ranks)]
-    command += ["--timeout", "120"]
-    if killed_at is not None:
-        command = [sys.executable, "-c", KILLED, str(code), str(ranks), str(killed_at)]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=180, check=False
-    )
+) -> str:
+    """Trains `code` into `out`; returns why that failed, empty where it did not.
+
+    With `killed_at`, SIGKILL ends the ranks when the first is about to commit the save of that
+    step: all have written by then.
+    """
+
+    def rank(_: int) -> None:
+        os.environ |= {"PARLAY_OUT": str(out), "PARLAY_RESUME": "1" if resume else ""}
+        if killed_at is not None:
+            commit = Checkpoints._commit
+
+            def killed(self: Any, staged: Path, name: str, files: Any, step: int) -> None:
+                if step == killed_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                commit(self, staged, name, files, step)
+
+            Checkpoints._commit = killed  # type: ignore[method-assign]
+        run_file(code / "train.py")
+
+    try:
+        run_ranks(rank, ranks, timeout=200)
+    except RankFailure as failure:
+        return str(failure)
+    return ""
 
 
 def curve(out: Path) -> list[tuple[int, float, float]]:

@@ -32,46 +32,51 @@ def test_killed_in_the_middle_of_a_save(name: str, tmp_path: Path) -> None:
     parallel, ranks, checkpoint = LAYOUTS[name]
     code = emitted(tmp_path / "code", parallel, gpus=ranks, checkpoint=checkpoint)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    done = started(code, whole, ranks=ranks)
-    assert done.returncode == 0, done.stderr
+    assert started(code, whole, ranks=ranks) == ""
     assert saves(whole) == ["step-00000002", "step-00000004", "step-00000005"]
 
-    killed = started(code, broken, ranks=ranks, killed_at=4)
-    assert killed.returncode < 0, killed.stdout + killed.stderr
+    assert "rank 0 was ended by SIGKILL" in started(code, broken, ranks=ranks, killed_at=4)
     assert saves(broken) == ["step-00000002", "step-00000004…"]
 
-    resumed = started(code, broken, ranks=ranks, resume=True)
-    assert resumed.returncode == 0, resumed.stderr
+    assert started(code, broken, ranks=ranks, resume=True) == ""
     assert saves(broken) == saves(whole)
     assert curve(broken) == curve(whole)
     assert len(curve(whole)) == 5
 
 
-def test_resumed_under_another_layout(tmp_path: Path) -> None:
-    """Vocabulary padded for tp 2, slices of ZeRO-1 across rows, chunks: read by other ranks."""
-    first = emitted(
-        tmp_path / "first",
+OTHERS = {
+    "vocabulary padded for tp, slices across rows, chunks": (
         "tp = 2, pp = 2, dp = 2, zero = 1, schedule = interleaved(chunks = 2)",
-        gpus=8,
-        precision="fp32",
-    )
-    second = emitted(tmp_path / "second", "tp = 1, dp = 2", gpus=2, precision="fp32")
-    whole, other = tmp_path / "whole", tmp_path / "other"
-    assert started(first, whole, ranks=8).returncode == 0
-    (other / "checkpoints").mkdir(parents=True)
-    shutil.copytree(whole / "checkpoints/step-00000002", other / "checkpoints/step-00000002")
-    done = started(second, other, ranks=2, resume=True)
-    assert done.returncode == 0, done.stderr
-    assert [step for step, *_ in curve(other)] == [2, 3, 4]
-    for (_, loss, norm), (_, expected, length) in zip(curve(other), curve(whole)[2:], strict=True):
+        "",
+        ("dp = 2", 2),
+    ),
+    "heads and embeddings that several ranks hold alike": (
+        "tp = 4, pp = 2",
+        "tied_embeddings = on, bias = [qkv, out, mlp, head]",
+        ("tp = 2, dp = 2, zero = 1", 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_resumed_under_another_layout(name: str, tmp_path: Path) -> None:
+    parallel, model, (other, ranks) = OTHERS[name]
+    first = emitted(tmp_path / "first", parallel, gpus=8, precision="fp32", model=model)
+    second = emitted(tmp_path / "second", other, gpus=ranks, precision="fp32", model=model)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert started(first, whole, ranks=8) == ""
+    (out / "checkpoints").mkdir(parents=True)
+    shutil.copytree(whole / "checkpoints/step-00000002", out / "checkpoints/step-00000002")
+    assert started(second, out, ranks=ranks, resume=True) == ""
+    assert [step for step, *_ in curve(out)] == [2, 3, 4]
+    for (_, loss, norm), (_, expected, length) in zip(curve(out), curve(whole)[2:], strict=True):
         assert loss == pytest.approx(expected, rel=1e-5)
         assert norm == pytest.approx(length, rel=1e-4)
 
 
 def test_old_saves_go_after_a_new_one(tmp_path: Path) -> None:
     code = emitted(tmp_path / "code", checkpoint='every = 1, keep = 2, path = "saved here"')
-    done = started(code, tmp_path / "out", ranks=1)
-    assert done.returncode == 0, done.stderr
+    assert started(code, tmp_path / "out", ranks=1) == ""
     found = sorted(path.name for path in (tmp_path / "out/saved here").iterdir())
     assert found == ["step-00000004", "step-00000005"]
 
@@ -81,16 +86,14 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The code of one process and the output of its run."""
     folder = tmp_path_factory.mktemp("saved")
     code = emitted(folder / "code", checkpoint="every = 5")
-    done = started(code, folder / "out", ranks=1)
-    assert done.returncode == 0, done.stderr
+    assert started(code, folder / "out", ranks=1) == ""
     return code, folder / "out"
 
 
 def test_a_new_run_leaves_earlier_saves_alone(saved: tuple[Path, Path]) -> None:
     code, out = saved
     done = started(code, out, ranks=1)
-    assert done.returncode == 1
-    assert "has the saves of an earlier run, the last step-00000005" in done.stderr
+    assert "has the saves of an earlier run, the last step-00000005" in done
     assert saves(out) == ["step-00000005"]
 
 
@@ -109,8 +112,7 @@ def test_a_foreign_index_runs_no_code(saved: tuple[Path, Path], tmp_path: Path) 
     trace = tmp_path / "it ran"
     (folder / ".metadata").write_bytes(pickle.dumps(Evil(trace)))
     done = started(code, tmp_path / "out", ranks=1, resume=True)
-    assert done.returncode == 1
-    assert "posix.mkdir, which no index needs" in done.stderr
+    assert "posix.mkdir, which no index needs" in done
     assert not trace.exists()
 
 
@@ -122,8 +124,7 @@ def test_a_damaged_file_is_named(saved: tuple[Path, Path], tmp_path: Path) -> No
     data[len(data) // 2] ^= 1
     file.write_bytes(bytes(data))
     done = started(code, tmp_path / "out", ranks=1, resume=True)
-    assert done.returncode == 1
-    assert "__0_0.distcp is damaged" in done.stderr
+    assert "__0_0.distcp is damaged" in done
 
 
 def test_another_model_is_refused(saved: tuple[Path, Path], tmp_path: Path) -> None:
@@ -133,8 +134,7 @@ def test_another_model_is_refused(saved: tuple[Path, Path], tmp_path: Path) -> N
     plan["model"]["ffn"] = 64
     (tmp_path / "code/plan.json").write_text(json.dumps(plan))
     done = started(tmp_path / "code", out, ranks=1, resume=True)
-    assert done.returncode == 1
-    assert "layers.0.mlp.down.weight is [32, 48], here [32, 64]" in done.stderr
+    assert "layers.0.mlp.down.weight is [32, 48], here [32, 64]" in done
 
 
 def test_other_data_is_refused(saved: tuple[Path, Path], tmp_path: Path) -> None:
@@ -144,5 +144,4 @@ def test_other_data_is_refused(saved: tuple[Path, Path], tmp_path: Path) -> None
     plan["seed"] = 7
     (tmp_path / "code/plan.json").write_text(json.dumps(plan))
     done = started(tmp_path / "code", out, ranks=1, resume=True)
-    assert done.returncode == 1
-    assert "40 samples of seed 1234 in 5 steps; this run takes 8 a step of seed 7" in done.stderr
+    assert "40 samples of seed 1234 in 5 steps; this run takes 8 a step of seed 7" in done

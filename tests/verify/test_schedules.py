@@ -13,6 +13,11 @@ from .proving import par, prove
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 DEEP = "model { layers = 8, hidden = 64, heads = 8, kv_heads = 4, ffn = 160, vocab = 1000 }"
+SHARED = """model {
+  layers = 8, hidden = 64, heads = 8, kv_heads = 1, ffn = 160, vocab = 999
+  tied_embeddings = on, bias = [qkv, out, mlp], norm = layernorm, norm_bias = on
+}"""
+NORMS = DEEP.replace("vocab", "norm_placement = both, qk_norm = full, vocab")
 SEVEN = DEEP.replace("layers = 8", "layers = 7")
 
 CONSTANT = "lr_schedule = constant(warmup = 2)"
@@ -73,6 +78,18 @@ LAYOUTS = {
     ),
     "attention by math, again": par(
         "dp = 2", gpus=2, train="attention = math, recompute = selective"
+    ),
+    "ZeRO-1 and chunks, weights that several ranks hold alike": par(
+        "tp = 2, pp = 2, dp = 2, zero = 1, schedule = interleaved(chunks = 2), "
+        "order = [tp, pp, dp]",
+        gpus=8,
+        model=SHARED,
+    ),
+    "everything again, norms behind the sums over tp": par(
+        "tp = 2, dp = 2, zero = 1", gpus=4, model=NORMS, train="recompute = full"
+    ),
+    "the MLP again, norms behind the sums over tp": par(
+        "tp = 2, sequence_parallel = off", gpus=2, model=NORMS, train="recompute = selective(mlp)"
     ),
     "gradients in bf16": par(
         "tp = 2, dp = 2", gpus=4, train="precision = bf16, gradients = bf16, attention = math"
