@@ -157,6 +157,8 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
 
 def _shard(phase: Phase) -> Iterator[Diagnostic]:
     parallel = phase.spec.parallel
+    if None in (parallel.zero, parallel.shard, parallel.dp, parallel.cp):
+        return  # told where they are wrong
     if parallel.zero > 0 and parallel.shard != parallel.dp * parallel.cp:
         place, words = phase.origins.label("parallel.shard", "a part of the replicas")
         yield error(
