@@ -289,6 +289,9 @@ JOBS: Mapping[str, str] = {
     "70B tp8 pp4, no sequence parallelism": job_text(
         "llama3-70b", 8, f"{TP8}  sequence_parallel = off"
     ),
+    "70B tp8 pp4, recompute full": job_text(
+        "llama3-70b", 8, TP8, seq=8192, train="recompute = full"
+    ),
     "70B tp8 pp2 zero 0": job_text("llama3-70b", 2, "tp = 8  pp = 2"),
     "8B tp2 pp1": job_text("llama3-8b", 1, "tp = 2  zero = 1"),
     "8B tp1 pp1": job_text("llama3-8b", 1, "zero = 1"),

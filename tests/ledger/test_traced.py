@@ -11,18 +11,20 @@ from .test_measured import bench
 
 torch = pytest.importorskip("torch")
 CASES = {
-    "one rank of tp and pp": ("zero = 1", (0,)),
-    "sequence parallelism": ("tp = 2  zero = 1", (0,)),
-    "without it": ("tp = 2  sequence_parallel = off", (0,)),
-    "pipeline": ("tp = 2  pp = 2  zero = 1", (0, 1)),
+    "one rank of tp and pp": ("zero = 1", "none", (0,)),
+    "sequence parallelism": ("tp = 2  zero = 1", "selective(mlp)", (0,)),
+    "without it": ("tp = 2  sequence_parallel = off", "none", (0,)),
+    "pipeline": ("tp = 2  pp = 2  zero = 1", "none", (0, 1)),
+    "recompute": ("pp = 2  zero = 1", "full", (0,)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_traced(case: str) -> None:
     traced_memory = bench("traced_memory")
-    parallel, stages = CASES[case]
-    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=2048, batch=8)
+    parallel, recompute, stages = CASES[case]
+    train = f"recompute = {recompute}"
+    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=2048, batch=8, train=train)
     text = text.replace('"llama3-8b"', '"llama3-8b" { layers = 2 }')
     for row in traced_memory.rows(case, text, stages):
         assert row.ledger.states == row.traced.states
