@@ -1,4 +1,4 @@
-"""Whatever one field is given, `check` answers with diagnostics: no rule trips over what is missing."""
+"""Whatever one field is given, `check` answers with diagnostics: no rule trips over a gap."""
 
 from __future__ import annotations
 
