@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from .proving import Edit, par, plan_changed, prove, replaced  # noqa: E402
+from .proving import Edit, par, plan_changed, prove, replaced
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
@@ -85,9 +85,9 @@ def test_fault(name: str, tmp_path: Path) -> None:
     edit, expected = FAULTS[name]
     result = prove(LAYOUT, tmp_path, edit=edit)
     assert not result["passed"]
-    failed = {
-        part for part in ("loss", "gradients", "weights") if not result[part]["passed"]
-    } | (set() if result["collectives"]["match"] else {"collectives"})
+    failed = {part for part in ("loss", "gradients", "weights") if not result[part]["passed"]} | (
+        set() if result["collectives"]["match"] else {"collectives"}
+    )
     assert expected <= failed, (failed, result["failures"])
     assert result["failures"]
     only_sent = {"a raw collective added", "a predicted call too many", "predicted bytes too many"}
