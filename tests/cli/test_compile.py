@@ -250,15 +250,15 @@ def test_a_hostile_file_name(parlay: Any, tiny: Path, tmp_path: Path, name: str)
         assert "os" not in imported
     assert json.loads((folder / "plan.json").read_text())["version"] == 1
     # The script up to its own command, which is replaced by one that does nothing.
-    script = (folder / "launch.sh").read_text().replace("exec torchrun", "exec true")
-    subprocess.run(["bash", "-c", script], cwd=folder, check=True)
+    launch = (folder / "launch.sh").read_text().replace("exec torchrun", "exec true")
+    subprocess.run(["bash", "-c", launch], cwd=folder, check=True)
     assert not list(tmp_path.rglob("pwned"))
 
 
 def test_a_file_name_that_is_no_text(process: Any, tiny: Path, tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/bad\xff.par"
-    shutil.copy(tiny, path)
     name = os.fsdecode(path)
+    shutil.copy(tiny, name)
     assert process("check", name, "--json").returncode == 0
     ended = process("compile", name, "-t", "torch", "-o", os.fsdecode(path + b"out"))
     assert ended.returncode == 0, ended.stderr
