@@ -60,6 +60,7 @@ READS = (
     "train.seq",
     "train.micro_batch",
     "train.precision",
+    "cluster.node.gpu",
     "cluster.node.nic.count",
     "cluster.node.nic.bandwidth",
 )

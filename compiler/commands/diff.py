@@ -10,7 +10,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
-from parlay.compiler.commands.printing import print_json, refused, show
+from parlay.compiler.commands.printing import plain, print_json, refused, show
 from parlay.compiler.ledger.differences import Change, Reshard, changes, resharding
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.values import values
@@ -116,13 +116,13 @@ def _print(document: dict[str, Any]) -> None:
     console = Console(highlight=False)
     for phase in document["phases"]:
         if len(document["phases"]) > 1:
-            console.rule(phase["name"], align="left")
+            console.rule(plain(phase["name"]), align="left")
         if phase["only"] is not None:
-            console.print(f"only in {document[phase['only']]}", markup=False)
+            console.print(plain(f"only in {document[phase['only']]}"))
             continue
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2))
         for title in ("", document["a"], document["b"], "change"):
-            table.add_column(title, justify="right" if title else "left")
+            table.add_column(plain(title), justify="right" if title else "left")
         for row in _rows(phase["changes"]):
             table.add_row(*row)
         if phase["changes"]:

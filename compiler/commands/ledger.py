@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling
-from parlay.compiler.commands.printing import print_json, refused, show
+from parlay.compiler.commands.printing import plain, print_json, refused, show
 from parlay.compiler.commands.scaling import Point, scaling
 from parlay.compiler.commands.scaling import to_json as scaling_to_json
 from parlay.compiler.ledger.asserts import Judgement, judge
@@ -120,7 +120,7 @@ def _print(books: Sequence[tuple[Path, list[Account]]], *, formulas: bool) -> No
         for account in accounts:
             each = account.book
             title = f"{path}" + (f" · {each.name}" if len(accounts) > 1 else "")
-            console.rule(title, align="left")
+            console.rule(plain(title), align="left")
             _heading(console, each)
             _memory(console, each, formulas=formulas)
             _communication(console, each, formulas=formulas)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from parlay.compiler.commands.printing import plain
 from parlay.compiler.commands.scaling import Point
 from parlay.compiler.ledger.asserts import Judgement
 from parlay.dsl.units import Dimension, show
@@ -19,7 +20,8 @@ def print_asserts(console: Console, judgement: Judgement) -> None:
     for verdict in judgement.verdicts:
         mark = "[green]holds[/]" if verdict.holds else "[red]fails[/]"
         value = show(verdict.value.value, verdict.value.dimension)
-        console.print(f"assert {verdict.text}: {mark}", end="")
+        console.print(plain(f"assert {verdict.text}: "), end="")
+        console.print(mark, end="")
         console.print(f" ({value})", markup=False)
 
 

@@ -7,10 +7,14 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from parlay.compiler.pipeline import Job
+from parlay.dsl.diagnostics.cells import harmless
 from parlay.dsl.diagnostics.terminal import render
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def print_json(document: Any) -> None:
@@ -31,6 +35,13 @@ def show(jobs: Sequence[Job], *, summary: bool, stream: TextIO | None = None) ->
     sources = {name: source for job in jobs for name, source in job.sources.items()}
     width = shutil.get_terminal_size((100, 24)).columns
     stream.write(render(told, sources, color=colored(stream), width=width, summary=summary))
+
+
+def plain(text: str) -> Text:
+    """`text` for a rich console: nothing in it is markup, and no terminal obeys it."""
+    from rich.text import Text
+
+    return Text(harmless(text))
 
 
 def refused(job: Job) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from parlay.dsl.diagnostics.cells import harmless
 from parlay.dsl.diagnostics.order import in_order
 from parlay.dsl.diagnostics.places import region, well_formed
 from parlay.dsl.diagnostics.record import Diagnostic, Severity
@@ -13,7 +14,7 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 
 def to_github(diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source]) -> str:
-    """One line a diagnostic, each ending in a newline."""
+    """One line a diagnostic, each ending in a newline; whoever reads the log obeys none of it."""
     return "".join(_line(one, sources) + "\n" for one in in_order(diagnostics))
 
 
@@ -32,7 +33,7 @@ def _line(one: Diagnostic, sources: Mapping[str, Source]) -> str:
     text = [one.message, *(label.text for label in one.labels[:1] if label.text), *one.notes]
     text += [f"help: {help}" for help in one.help]
     written = ",".join(f"{name}={_property(value)}" for name, value in properties)
-    return f"::{_COMMANDS[one.severity]} {written}::{_data(chr(10).join(text))}"
+    return f"::{_COMMANDS[one.severity]} {written}::{_data(chr(10).join(map(harmless, text)))}"
 
 
 def _data(text: str) -> str:
@@ -41,4 +42,4 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    return _data(harmless(text)).replace(":", "%3A").replace(",", "%2C")
