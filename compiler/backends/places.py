@@ -12,6 +12,7 @@ from parlay.compiler.spec.origins import Kind, Origins
 from parlay.dsl.source import Source
 
 LONGEST: Final = 36
+LONGEST_NAME: Final = 16
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._ =:(),\[\]%/+-]*")
 
 
@@ -51,4 +52,6 @@ def placer(origins: Origins, sources: Mapping[str, Source]) -> Callable[[str], C
 
 
 def _line(file: str, offset: int, sources: Mapping[str, Source]) -> str:
-    return f"{PurePath(file).name}:{sources[file].position(offset).line}"
+    name = PurePath(file).name
+    name = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 2]}.."
+    return f"{name}:{sources[file].position(offset).line}"

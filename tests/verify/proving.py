@@ -44,9 +44,11 @@ train {{
 """
 
 
-def emitted(text: str, folder: Path) -> tuple[pipeline.Job, dict[str, str]]:
+def emitted(
+    text: str, folder: Path, *, name: str = "job.par"
+) -> tuple[pipeline.Job, dict[str, str]]:
     """The checked job of `text` and the files that the torch target emits for it."""
-    path = folder / "job.par"
+    path = folder / name
     path.write_text(text)
     job = pipeline.check(path, ["torch"])
     assert not job.errors, [error.message for error in job.errors]

@@ -61,6 +61,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, text in (CASES | FEATURES).items():
         folder = tmp_path_factory.mktemp("emitted")
         _, files = emitted(text, folder)
+        if name in FEATURES:  # comments name the file, however long its name is
+            _, files = emitted(text, folder, name="a-job-that-has-a-rather-long-name.par")
         for file, body in files.items():
             (folder / file).write_text(body)
         found[name] = folder

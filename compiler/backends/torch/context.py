@@ -8,6 +8,7 @@ from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch import copied, groups, model_code, train_code
 from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.backends.torch.wrap import comment
 
 WIDTH: Final = 80
 
@@ -18,6 +19,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "name": Code(file_name(structure.phase.origins)),
         "at": structure.at,
         "rule": _rule,
+        "note": comment,
         "mesh": structure.mesh,
         "tp": structure.tp,
         "pp": structure.pp,

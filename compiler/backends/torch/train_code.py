@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch import copied
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import call
+from parlay.compiler.backends.torch.wrap import WIDTH, call
 from parlay.compiler.spec.origins import Kind
 
 
@@ -23,7 +24,7 @@ def context(structure: Structure) -> dict[str, Any]:
     built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
     plan_name = "plan" if pp else "job.plan"
     return {
-        "says": Code(_says(structure)),
+        "opening": Code(_opening(structure)),
         "computes": Code(
             train.precision + (" over fp32 masters" if train.master == "fp32" else "")
         ),
@@ -78,7 +79,7 @@ def _loop(structure: Structure) -> dict[str, Any]:
     writes = "writes" if structure.mesh else "True"
     return {
         "saves": structure.saves,
-        "saved_by": Code(",\n    # ".join(asked)),
+        "saved_by": Code(", ".join(asked)),
         "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
         "steps": Code("start, job.plan.steps" if structure.saves else "job.plan.steps"),
@@ -128,6 +129,13 @@ def _where(structure: Structure) -> list[str]:
     if "dp" in structure.axes or structure.sp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
+
+
+def _opening(structure: Structure) -> str:
+    """What is trained and how it is cut: one line where that fits, else two paragraphs."""
+    name, says = file_name(structure.phase.origins), _says(structure)
+    line = f"Trains {name}: {says}."
+    return line if len(line) <= WIDTH - 3 else f"Trains {name}.\n\nThe layout is {says}."
 
 
 def _says(structure: Structure) -> str:

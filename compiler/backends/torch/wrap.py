@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Final
+
+from parlay.compiler.backends.render import Code
 
 WIDTH: Final = 100
 
@@ -19,6 +22,13 @@ def call(before: str, arguments: Sequence[str], *, indent: int, after: str = ")"
     if indent + 4 + len(joined) <= WIDTH:
         return [before, f"    {joined}", after]
     return [before, *(f"    {argument}," for argument in arguments), after]
+
+
+def comment(indent: int, text: str) -> Code:
+    """`# text`, on as many lines as it takes; the first without its indent."""
+    width = WIDTH - indent - 2
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return Code(f"\n{' ' * indent}".join(f"# {line}" for line in lines))
 
 
 def tuple_of(items: Sequence[str]) -> str:
