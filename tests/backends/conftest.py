@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .generated import job
+from .generated import fsdp_job, job
 from .oracle import ask, environment
 
 
@@ -16,6 +16,12 @@ from .oracle import ask, environment
 def drawn() -> Callable[[Random], str]:
     """Makes the text of a job: `drawn(random)`."""
     return job
+
+
+@pytest.fixture(scope="session")
+def drawn_fsdp() -> Callable[[Random], str]:
+    """Makes the text of a job that FSDP suits."""
+    return fsdp_job
 
 
 @pytest.fixture(scope="session")

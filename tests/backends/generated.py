@@ -116,3 +116,46 @@ def _train(random: Random, moe: bool) -> str:
     if random.random() < 0.2:
         fields.append("attention = math")
     return "train {\n  " + "\n  ".join(fields) + "\n}\n"
+
+
+def fsdp_job(random: Random) -> str:
+    """A file of the Llama family and its mixtures, sharded by FSDP: what torchtitan is for."""
+    pick = random.choice
+    moe, heads = random.random() < 0.4, pick((8, 16))
+    tp, pp, cp = pick((1, 2, 4)), pick((1, 1, 2, 4)), pick((1, 1, 2))
+    ep = pick((1, 2, 4)) if moe else 1
+    gpus = tp * pp * cp * pick((1, 2, 4))
+    zero = pick((0, 2, 3, 3)) if cp == 1 else pick((2, 3))
+    fields = [f"tp = {tp}, pp = {pp}, cp = {cp}, ep = {ep}, zero = {zero}"]
+    if pp > 1:
+        schedules = ("one_f_one_b", "gpipe", "interleaved", "zbv", "dualpipe_v")
+        fields.append(f"schedule = {pick(schedules)}")
+    if cp > 1:
+        fields.append("cp_method = allgather")
+    if pp > 1 and random.random() < 0.3:
+        fields.append("stages = auto")
+    model = [
+        f"layers = {pick((8, 16))}, hidden = {heads * 64}, heads = {heads}",
+        f"kv_heads = {pick((4, 8))}",
+        f"ffn = 2048, vocab = {pick((32000, 50257))}, context = 8192",
+        f"rope(theta = {pick(('10000', '500000'))}), qk_norm = {pick(('none', 'per_head'))}",
+        f"tied_embeddings = {pick(('on', 'off')) if pp == 1 else 'off'}",
+    ]
+    if moe:
+        parts = ["count = 8, top_k = 2, ffn = 512", f"router = {pick(('softmax', 'sigmoid'))}"]
+        parts += [pick(("", "shared = 1", "dense_layers = 1", "every = 2", "router_bias = on"))]
+        model.append(f"experts {{ {', '.join(part for part in parts if part)} }}")
+    train = [
+        f"seq = {pick((1024, 4096))}, micro_batch = {pick((1, 2))}, global_batch = 64",
+        f"steps = 500, recompute = {pick(('none', 'full'))}, clip = {pick(('1.0', '0'))}",
+        f"precision = {pick(('bf16', 'bf16', 'fp32'))}, compile = {pick(('on', 'off'))}",
+        f"lr_schedule = {pick(('cosine(warmup = 9, min_lr = 1e-5)', 'wsd(decay = 50)', 'linear'))}",
+    ]
+    return (
+        "model {\n  " + "\n  ".join(model) + "\n}\n"
+        f'cluster {{ nodes = 1, node from "dgx-h100" {{ gpus = {gpus} }} }}\n'
+        f"parallel {{ {', '.join(fields)} }}\n"
+        "train {\n  " + "\n  ".join(train) + "\n}\n"
+        'data { path = "a \'path\'", format = text, tokenizer = "assets" }\n'
+        + pick(("", 'checkpoint { path = "saves", every = 100, keep = 3 }\n'))
+    )

@@ -1,9 +1,8 @@
 """Asks torchtitan whether it takes a configuration: its manager, its meshes, its model.
 
 Reads `{"folder": "…", "world": 64, "groups": true}` a line, where the folder has parlay_config.py,
-and answers
-`{"accepted": true, "degrees": {…}, "parameters": 8030261248, "mesh": {"tp": [[0, 1], …]}}`
-or `{"accepted": false, "why": "…"}`.
+and answers `{"accepted": true, "degrees": {…}, "parameters": 8030261248, "mesh": {"tp": …}}` or
+`{"accepted": false, "why": "…"}`.
 """
 
 import contextlib
@@ -39,7 +38,9 @@ def ask(folder, world, groups=False):
     found = {
         "accepted": True,
         "degrees": {name: getattr(dims, name) for name in DEGREES},
-        "parameters": sum(each.numel() for each in built.parameters()),
+        # A correction bias of the router is a buffer there.
+        "parameters": sum(each.numel() for each in built.parameters())
+        + sum(each.numel() for name, each in built.named_buffers() if "expert_bias" in name),
         "children": names,
     }
     return {**found, "mesh": meshes(dims, world)} if groups else found
