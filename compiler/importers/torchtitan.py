@@ -1,0 +1,212 @@
+"""torchtitan to `.par`: the function that returns a `Trainer.Config`, read and never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from parlay.compiler.backends.torchtitan.options import NEWEST, sections
+from parlay.compiler.backends.torchtitan.settings import SCHEDULES
+from parlay.compiler.importers.hf import LARGEST, Unreadable
+from parlay.compiler.importers.python_calls import Called, Module, Unread
+from parlay.compiler.importers.titan_model import known, model
+from parlay.compiler.importers.titan_recipe import Sections, is_number, recipe, services, whole
+from parlay.compiler.importers.written import (
+    Draft,
+    Imported,
+    listing,
+    string,
+    switch,
+    value,
+)
+
+NODE: Final = "dgx-h100"
+BLOCKS: Final = ("model", "cluster", "parallel", "train", "data", "checkpoint", "log")
+WORLD: Final = re.compile(r"for torchtitan [\d.]+, by Parlay [^:]*: (\d+) ranks? on (\d+) node")
+
+
+def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
+    """The job of a configuration; raises `Unreadable` with the reason where it gives none."""
+    text = _text(path / "parlay_config.py" if path.is_dir() else path)
+    try:
+        module = Module(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Unreadable("it is no Python") from None
+    draft = Draft(f"From {path.name}, a run of torchtitan.", {name: {} for name in BLOCKS})
+    draft.blocks["target torchtitan"] = {}
+    draft.heads["target torchtitan"] = 'target "torchtitan"'
+    function, config, found = _config(module, draft)
+    world = WORLD.search(text)
+    model(module, function, draft)
+    parallel = found["parallelism"]
+    degrees = _degrees(parallel)
+    nodes = _cluster(draft, degrees, gpus, node, world)
+    _parallel(draft, parallel, degrees, nodes)
+    _stages(module, draft, parallel)
+    recipe(module, config, draft, found, degrees)
+    services(config, draft, found)
+    _rest(draft, found)
+    if not draft.blocks["target torchtitan"]:
+        del draft.blocks["target torchtitan"], draft.heads["target torchtitan"]
+    return draft.finished()
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise Unreadable("it is no file" if path.exists() else "there is no such file")
+        if path.stat().st_size > LARGEST:
+            raise Unreadable(f"it is larger than {LARGEST // 1024} KiB")
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as failure:
+        raise Unreadable(failure.strerror or "it cannot be read") from None
+
+
+def _config(module: Module, draft: Draft) -> tuple[ast.FunctionDef, Called, Sections]:
+    """The function that gives a job, its call of `Trainer.Config`, and the sections of that.
+
+    It is called `config`, or is the first whose model is known.
+    """
+
+    def first(function: ast.FunctionDef) -> tuple[bool, bool]:
+        return function.name != "config", not known(module, function)
+
+    for function in sorted(module.functions(), key=first):
+        calls = [call for call in module.calls(function) if call.name == "Trainer.Config"]
+        if not calls:
+            continue
+        config = calls[-1]
+        found: Sections = {name: {} for name in sections(NEWEST)}
+        for name in found:
+            given = config.keywords.get(name)
+            if isinstance(given, Called):
+                found[name] = dict(given.keywords)
+        for path, written, text in module.assignments(function):
+            section, _, field = path.partition(".")
+            if section in found and field:
+                found[section][field] = written
+            else:
+                draft.lost.append(text)
+        return function, config, found
+    raise Unreadable("no function in it returns Trainer.Config(…)")
+
+
+# ── Degrees ───────────────────────────────────────────────────────────────────
+
+
+def _degrees(parallel: dict[str, Any]) -> dict[str, int]:
+    names = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
+    found = {axis: whole(parallel, f"{name}_parallel_degree", 1) for axis, name in names.items()}
+    found["copies"] = whole(parallel, "data_parallel_replicate_degree", 1)
+    found["cut"] = whole(parallel, "data_parallel_shard_degree", -1)
+    return found
+
+
+def _cluster(
+    draft: Draft,
+    degrees: dict[str, int],
+    gpus: int | None,
+    node: str,
+    written: re.Match[str] | None,
+) -> int:
+    """The number of GPUs."""
+    inside = degrees["tp"] * degrees["pp"] * degrees["cp"] * degrees["copies"]
+    nodes = None
+    if gpus is None and written is not None:
+        gpus, nodes = int(written[1]), int(written[2])
+    if gpus is None:
+        gpus = inside * max(1, degrees["cut"])
+        if degrees["cut"] < 0:
+            gpus = -(-max(gpus, 8) // inside) * inside
+        draft.assumed.append(f"{gpus} GPUs: their number is not given")
+    each = gpus // nodes if nodes else min(gpus, 8)
+    draft.assumed.append(f'node from "{node}": the kind of machine is not given')
+    draft.set("cluster.nodes", str(nodes or -(-gpus // each)))
+    body = "" if each == 8 else f" {{ gpus = {each} }}"
+    draft.set("cluster.@node", f"node from {string(node)}{body}")
+    if gpus > each:
+        draft.set("cluster.@fabric", "fabric { kind = infiniband }")
+    return gpus
+
+
+def _parallel(draft: Draft, parallel: dict[str, Any], degrees: dict[str, int], world: int) -> None:
+    for axis in ("tp", "pp", "cp", "ep"):
+        draft.set(f"parallel.{axis}", str(degrees[axis]))
+    inside = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    replicas = max(1, world // inside)
+    cut = degrees["cut"] if degrees["cut"] > 0 else max(1, replicas // degrees["copies"])
+    degrees["dp"] = replicas
+    draft.set("parallel.dp", str(replicas))
+    sequence = parallel.pop("enable_sequence_parallel", True)
+    if degrees["tp"] > 1:
+        draft.set("parallel.sequence_parallel", switch(sequence is True))
+    again = parallel.pop("fsdp_reshard_after_forward", "default")
+    keeps = again == "never" or (again == "default" and degrees["pp"] > 1)
+    sharded = cut * degrees["cp"] > 1
+    # Between one rank there is nothing to shard; what the file says of it is kept all the same.
+    zero = (2 if keeps else 3) if sharded or again == "always" else 0
+    draft.set("parallel.zero", str(zero))
+    if zero and cut < replicas:
+        draft.set("parallel.shard", str(cut * degrees["cp"]))
+    if degrees["cp"] > 1:
+        draft.set("parallel.cp_method", "allgather")
+    if parallel.pop("pipeline_parallel_schedule_csv", None):
+        draft.lost.append("pipeline_parallel_schedule_csv")
+
+
+def _stages(module: Module, draft: Draft, parallel: dict[str, Any]) -> None:
+    if draft.blocks["parallel"]["pp"] == "1":
+        return
+    given = parallel.pop("pipeline_parallel_schedule", "1F1B")
+    names = {name: ours for ours, name in SCHEDULES.items()}
+    schedule = names.get(given if isinstance(given, str) else "")
+    if schedule is None:
+        draft.lost.append(f"pipeline_parallel_schedule {given}: one_f_one_b is written")
+        schedule = "one_f_one_b"
+    counts = _counts(parallel.pop("module_fqns_per_model_part", None))
+    if schedule == "interleaved":
+        chunks = max(2, len(counts) // int(draft.blocks["parallel"]["pp"]))
+        schedule = f"interleaved(chunks = {chunks})"
+    draft.set("parallel.schedule", schedule)
+    if counts and len(set(counts)) > 1:
+        draft.set("parallel.stages", listing(map(str, counts)))
+
+
+def _counts(stages: Any) -> list[int]:
+    """Layers of each stage: of lists of names, or of calls `layers(first, last)`."""
+    counts: list[int] = []
+    for stage in stages if isinstance(stages, list) else ():
+        parts = stage if isinstance(stage, list) else [stage]
+        layers = 0
+        for part in parts:
+            if isinstance(part, Called) and part.name == "layers" and len(part.arguments) == 2:
+                layers += part.arguments[1] - part.arguments[0] + 1
+            elif isinstance(part, str) and part.startswith("layers."):
+                layers += 1
+        counts.append(layers)
+    return counts
+
+
+# ── What is left ──────────────────────────────────────────────────────────────
+
+
+def _rest(draft: Draft, found: Sections) -> None:
+    """Everything that no field takes: options of the target, and comments where none may stand."""
+    every = [name for names in sections(NEWEST).values() for name in names]
+    for section, fields in found.items():
+        for name, given in fields.items():
+            key = name if every.count(name) == 1 else f"{section}_{name}"
+            if isinstance(given, bool):
+                text = switch(given)
+            elif isinstance(given, str) or (is_number(given) and given >= 0):
+                text = value(str(given))
+            else:
+                draft.lost.append(f"{section}.{name} = {_shown(given)}")
+                continue
+            draft.set(f"target torchtitan.options.{key}", text)
+
+
+def _shown(given: Any) -> str:
+    return given.text if isinstance(given, Unread) else repr(given)[:200]
