@@ -138,8 +138,7 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (yi-34b.par:33),
-    # checkpoint.every = 500 (yi-34b.par:33)
+    # checkpoint.path = checkpoints (yi-34b.par:33), checkpoint.every = 500 (yi-34b.par:33)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
     job.weights.all_gather(axis=mesh.dp)

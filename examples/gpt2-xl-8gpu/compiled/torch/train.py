@@ -1,0 +1,148 @@
+"""Trains gpt2-xl.par: dp 8 with ZeRO-1.
+
+Computes in bf16 over fp32 masters. Sizes stand in plan.json. `bash launch.sh` starts the ranks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from mesh import build as build_mesh
+from model import Model
+from parlay.runtime import init, precision
+from parlay.runtime.checkpoint import Checkpoints
+from parlay.runtime.data import Loader
+from parlay.runtime.log import Log
+from parlay.runtime.loss import valid_labels
+from parlay.runtime.mesh import Mesh
+from parlay.runtime.pipeline import Batch
+from parlay.runtime.plan import Plan
+from parlay.runtime.schedule import cosine
+from parlay.runtime.shard import AdamW, ShardedGradients
+from parlay.runtime.weights import Weights
+from torch import Tensor
+
+# ── Job ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    plan: Plan
+    mesh: Mesh
+    model: Model
+    weights: Weights
+    gradients: ShardedGradients
+    optimizer: AdamW
+    data: Loader
+
+
+def build(plan: Plan) -> Job:
+    # parallel.order = [tp, cp, dp, pp] (default)
+    mesh = build_mesh(plan)
+
+    # model.layers = 48 (gpt2-xl)
+    with torch.device("meta"):
+        model = Model(plan)
+
+    # train.precision = bf16 (gpt2-xl.par:20), train.gradients = fp32 (default)
+    compute = precision.dtype(plan.dtypes.compute)
+    weights = Weights(model, dtype=compute, device=mesh.device, multiple=mesh.dp.size)
+    init.fill(model, plan=plan)
+
+    # parallel.zero = 1 (gpt2-xl.par:13): masters and optimizer state are cut over dp.
+    gradients = ShardedGradients(
+        weights, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.dp
+    )
+
+    # train.optimizer = adamw(...) (gpt2-xl.par:21),
+    # train.master = fp32 (derived)
+    optimizer = AdamW(
+        weights,
+        gradients,
+        master=precision.dtype(plan.dtypes.master),
+        states=precision.dtype(plan.dtypes.optimizer),
+        betas=plan.optimizer.betas,
+        eps=plan.optimizer.eps,
+        weight_decay=plan.optimizer.weight_decay,
+    )
+    return Job(
+        plan=plan,
+        mesh=mesh,
+        model=model,
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        # data.format = megatron (gpt2-xl.par:27)
+        data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
+    )
+
+
+# ── Forward and backward ──────────────────────────────────────────────────────
+
+
+def backward(job: Job, batch: Batch) -> Tensor:
+    """Gradients summed over every axis; the mean loss of the global batch."""
+    mesh, device = job.mesh, job.mesh.device
+    valid = valid_labels(batch, device=device, axis=mesh.dp)
+    losses = []
+    for tokens, labels in batch:
+        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        loss.backward()
+        losses.append(loss.detach())
+    loss = torch.stack(losses).sum()
+    dist.all_reduce(loss, group=mesh.dp.group)
+
+    # parallel.dp = 8 (gpt2-xl.par:12), parallel.zero = 1 (gpt2-xl.par:13)
+    job.gradients.reduce_scatter(axis=mesh.dp)
+    return loss
+
+
+# ── Update ────────────────────────────────────────────────────────────────────
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """train.lr_schedule = cosine(...) (gpt2-xl.par:22)"""
+    return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
+
+
+def update(job: Job, step: int) -> Tensor:
+    """The optimizer step; returns the norm of the gradients before they were clipped."""
+    # train.clip = 1 (gpt2-xl.par:23)
+    norm = job.gradients.norm(over=job.mesh.world)
+    job.gradients.clip(norm, limit=job.plan.clip)
+
+    job.optimizer.step(lr=learning_rate(job.plan, step))
+    job.weights.all_gather(axis=job.mesh.dp)
+    job.gradients.clear()
+    return norm
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    job = build(Plan.load(folder / "plan.json"))
+    mesh = job.mesh
+
+    # checkpoint.path = checkpoints (gpt2-xl.par:28), checkpoint.every = 500 (gpt2-xl.par:28),
+    # checkpoint.keep = 3 (gpt2-xl.par:28)
+    saves = Checkpoints(job.plan, job.optimizer, folder=folder)
+    start = saves.resume()
+    job.weights.all_gather(axis=mesh.dp)
+
+    writes = mesh.dp.first
+    log = Log(job.plan, writes=writes, folder=folder, start=start)
+    for step in range(start, job.plan.steps):
+        loss = backward(job, job.data.batch(step))
+        norm = update(job, step)
+        log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+        saves.after(step)
+    saves.wait()
+    log.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

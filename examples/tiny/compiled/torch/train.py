@@ -1,0 +1,143 @@
+"""Trains tiny.par: tp 2 with sequence parallelism, dp 2, pp 2 by one_f_one_b.
+
+Computes in fp32. Sizes stand in plan.json. `bash launch.sh` starts the ranks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from mesh import build as build_mesh
+from model import CUT, Stage
+from parlay.runtime import init, pipeline, precision, timeline
+from parlay.runtime.data import Loader
+from parlay.runtime.log import Log
+from parlay.runtime.loss import valid_labels
+from parlay.runtime.mesh import Mesh
+from parlay.runtime.pipeline import Batch
+from parlay.runtime.plan import Plan
+from parlay.runtime.schedule import cosine
+from parlay.runtime.shard import AdamW, Gradients
+from parlay.runtime.timeline import Timeline
+from parlay.runtime.weights import Weights
+from torch import Tensor
+
+# ── Job ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    plan: Plan
+    mesh: Mesh
+    model: Stage
+    gradients: Gradients
+    optimizer: AdamW
+    timeline: Timeline
+    data: Loader
+
+
+def build(plan: Plan) -> Job:
+    # parallel.order = [tp, dp, pp] (tiny.par:22)
+    mesh = build_mesh(plan)
+
+    # parallel.tp = 2 (tiny.par:17), parallel.pp = 2 (tiny.par:19)
+    with torch.device("meta"):
+        model = Stage(plan, mesh, stage=plan.stages[mesh.pp.rank])
+
+    # train.precision = fp32 (tiny.par:29), train.gradients = fp32 (default)
+    compute = precision.dtype(plan.dtypes.compute)
+    weights = Weights(model, dtype=compute, device=mesh.device, cut=CUT)
+    init.fill(model, plan=plan, cut=CUT, axis=mesh.tp)
+    gradients = Gradients(weights, dtype=precision.dtype(plan.dtypes.gradients))
+
+    # train.optimizer = adamw(...) (tiny.par:30),
+    # train.master = none (derived)
+    optimizer = AdamW(
+        weights,
+        gradients,
+        master=precision.dtype(plan.dtypes.master),
+        states=precision.dtype(plan.dtypes.optimizer),
+        betas=plan.optimizer.betas,
+        eps=plan.optimizer.eps,
+        weight_decay=plan.optimizer.weight_decay,
+    )
+    return Job(
+        plan=plan,
+        mesh=mesh,
+        model=model,
+        gradients=gradients,
+        optimizer=optimizer,
+        # parallel.schedule = one_f_one_b (tiny.par:20)
+        timeline=timeline.one_f_one_b(mesh.pp.size, plan.batch.microbatches),
+        # data.format = text (default)
+        data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
+    )
+
+
+# ── Forward and backward ──────────────────────────────────────────────────────
+
+
+def backward(job: Job, batch: Batch) -> Tensor | None:
+    """Gradients summed over every axis; the mean loss on ranks of the last stage."""
+    plan, mesh = job.plan, job.mesh
+    valid = None
+    if mesh.pp.last:
+        valid = valid_labels(batch, device=mesh.device, axis=mesh.dp)
+    loss = pipeline.run(
+        job.timeline,
+        stages=[job.model],
+        batch=batch,
+        valid=valid,
+        axis=mesh.pp,
+        shape=(plan.batch.micro_batch, plan.batch.seq // mesh.tp.size, plan.model.hidden),
+    )
+    if loss is not None:
+        dist.all_reduce(loss, group=mesh.dp.group)
+
+    # parallel.sequence_parallel = on (tiny.par:18): norms have seen a piece of the sequence each.
+    job.gradients.sum_whole(axis=mesh.tp)
+
+    # parallel.dp = 2 (tiny.par:21), parallel.zero = 0 (default)
+    job.gradients.all_reduce(axis=mesh.dp, bucket=plan.buckets.gradients)
+    return loss
+
+
+# ── Update ────────────────────────────────────────────────────────────────────
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """train.lr_schedule = cosine(warmup = 10, min_lr = 0.0003) (tiny.par:31)"""
+    return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
+
+
+def update(job: Job, step: int) -> Tensor:
+    """The optimizer step; returns the norm of the gradients before they were clipped."""
+    # train.clip = 1 (tiny.par:32)
+    norm = job.gradients.norm(over=job.mesh.tp_pp, once=job.mesh.tp)
+    job.gradients.clip(norm, limit=job.plan.clip)
+
+    job.optimizer.step(lr=learning_rate(job.plan, step))
+    job.gradients.clear()
+    return norm
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    job = build(Plan.load(folder / "plan.json"))
+    mesh = job.mesh
+    writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
+    log = Log(job.plan, writes=writes, folder=folder)
+    for step in range(job.plan.steps):
+        loss = backward(job, job.data.batch(step))
+        norm = update(job, step)
+        log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+    log.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
