@@ -85,7 +85,7 @@ def plain_word(word: str) -> str | None:
     letters: list[str] = []
     for letter in word:
         plain = _LETTERS.get(letter) or normalize("NFKC", letter)
-        if not plain.isascii() and digit(plain, None) is not None:
+        if not plain.isascii() and len(plain) == 1 and digit(plain, None) is not None:
             plain = str(digit(plain))
         letters.append(plain)
     text = "".join(letters)

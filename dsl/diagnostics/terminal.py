@@ -186,7 +186,8 @@ class _Printer:
         self, total: int, mark: _Mark, room: int, before: bool, after: bool
     ) -> tuple[int, int]:
         """The columns of a line to show around its leftmost mark."""
-        if total <= room and not before and not after:
+        # A mark may stand behind the last cell: it needs a column too.
+        if total < room and not before and not after:
             return 0, room
         left = max(0, mark.start - room // 3)
         if left + room > total and not after:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.fuzz.hunt import chunk, found_in
 
+FOUND = Path(__file__).with_name("found")
 INPUTS = 20_000
 EACH = 500
 
@@ -28,6 +29,12 @@ def test_no_input_does_harm() -> None:
 
 def test_a_few_inputs_do_no_harm() -> None:
     assert chunk((1000, 60)) == []
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOUND.iterdir()))
+def test_what_was_found_stays_mended(name: str, tmp_path: Path) -> None:
+    (tmp_path / "other.par").write_text("")
+    assert list(found_in([(FOUND / name).read_bytes()], tmp_path)) == []
 
 
 def test_the_hunt_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
