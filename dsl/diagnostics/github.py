@@ -33,7 +33,8 @@ def _line(one: Diagnostic, sources: Mapping[str, Source]) -> str:
     text = [one.message, *(label.text for label in one.labels[:1] if label.text), *one.notes]
     text += [f"help: {help}" for help in one.help]
     written = ",".join(f"{name}={_property(value)}" for name, value in properties)
-    return f"::{_COMMANDS[one.severity]} {written}::{_data(chr(10).join(map(harmless, text)))}"
+    lines = (harmless(line) for part in text for line in part.split("\n"))
+    return f"::{_COMMANDS[one.severity]} {written}::{_data(chr(10).join(lines))}"
 
 
 def _data(text: str) -> str:

@@ -152,7 +152,10 @@ def test_phases_of_odd_names_are_told_as_they_are(tmp_path: Path) -> None:
         assert [phase["name"] for phase in document["phases"]] == ["main", name]
 
 
-def test_markup_is_printed_not_obeyed(parlay: Callable[..., Any], tmp_path: Path) -> None:
+def test_markup_is_printed_not_obeyed(
+    parlay: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     path = written(tmp_path, "phase", "[bold red]x[/]")
     for command in ("layout", "ledger"):
         assert "[bold red]x[/]" in parlay(command, path).out
