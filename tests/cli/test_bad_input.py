@@ -55,7 +55,7 @@ def test_is_told(what: str, inputs: dict[str, tuple[Path, str]], parlay: Any) ->
     assert len(told) <= 5, "one mistake, told over and over"
     assert document["summary"]["errors"] == sum(one["severity"] == "error" for one in told) > 0
     assert (ended.status, ended.err) == (1, "")
-    assert took < 10, "bench/startup.py shows what it takes on a quiet machine"
+    assert took < 60, "bench/startup.py shows what it takes on a quiet machine"
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_is_told_by_a_process(what: str, inputs: dict[str, tuple[Path, str]], pr
     assert f"error[{code}]" in ended.stdout
     assert str(path) in ended.stdout
     assert "Traceback" not in ended.stdout + ended.stderr
-    assert took < 10
+    assert took < 60
 
 
 def said(parlay: Any, tmp_path: Path, text: str) -> str:

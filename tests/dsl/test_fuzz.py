@@ -59,7 +59,7 @@ def survives(source: Source) -> None:
     to_github(diagnostics, sources)
     if not any(one.severity is Severity.ERROR for one in diagnostics):
         format(file, source)
-    assert time.process_time() - before < 1
+    assert time.process_time() - before < 10
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -66,7 +66,7 @@ def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.par")
     before = time.monotonic()
     assert told(tmp_path / "pipe.par") == ("P002", "this is a pipe, not a regular file")
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 20
 
 
 def test_a_device_is_not_read() -> None:
