@@ -33,7 +33,7 @@ lint: .venv/installed-dev
 	@$(BIN)/lint-imports --no-logo > .venv/imports.log 2>&1 || { cat .venv/imports.log; exit 1; }
 
 quick: .venv/installed-dev
-	@$(RUN) pytest -q -m "not slow and not distributed"
+	@$(RUN) pytest -q -n auto --dist loadfile -m "not slow and not distributed and not oracle"
 
 # The pages that follow from the code: the language reference, and what commands print.
 docs: .venv/installed-dev

@@ -9,6 +9,8 @@ import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.spec.resolve import schemas
 
+pytestmark = pytest.mark.slow
+
 WRONG = {"mixtral-8x7b": ('"x"',), "deepseek-v3": ("auto",), "gpt2-xl": ("-1",)}
 NODE = 'node from "dgx-h100"'
 PLAIN = {

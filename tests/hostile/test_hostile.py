@@ -20,6 +20,8 @@ from parlay.dsl.diagnostics.sarif import to_sarif
 from parlay.dsl.diagnostics.terminal import render
 from parlay.dsl.diagnostics.to_json import to_json
 
+pytestmark = pytest.mark.slow
+
 NAMES = (
     "$(touch owned)",
     "`touch owned`",

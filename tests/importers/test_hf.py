@@ -10,6 +10,8 @@ import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.ledger import parameters
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 

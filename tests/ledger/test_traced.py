@@ -9,6 +9,8 @@ import pytest
 
 from .test_measured import bench
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch")
 CASES = {
     "one rank of tp and pp": ("zero = 1", "none", (0,)),

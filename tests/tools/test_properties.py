@@ -22,6 +22,8 @@ from parlay.dsl.format import format
 from parlay.dsl.parse import parse
 from parlay.dsl.source import Source
 
+pytestmark = pytest.mark.slow
+
 _SPEC = importlib.util.spec_from_file_location("trees", Path(__file__).with_name("trees.py"))
 assert _SPEC is not None and _SPEC.loader is not None
 trees: Any = importlib.util.module_from_spec(_SPEC)

@@ -12,6 +12,8 @@ from .proving import emitted, par
 from .shapes import SHAPES, model
 from .test_emission import ruff
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = {
     f"tp {tp} {sequence}, pp {pp}": (
         f"tp = {tp}, pp = {pp}" + (f", sequence_parallel = {sequence}" if tp > 1 else ""),
