@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from parlay.compiler.spec.blocks import Spec, Target
-from parlay.compiler.spec.evaluate import FUNCTIONS
+from parlay.compiler.spec.convert import FUNCTIONS
 from parlay.compiler.spec.schema import Free, Nested, fields_of
 from parlay.dsl.tokens import KEYWORDS
 from parlay.dsl.units import UNITS

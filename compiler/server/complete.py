@@ -14,7 +14,8 @@ from parlay.compiler.server.hover import block_type, case_of, choices_of, takes
 from parlay.compiler.server.spots import full
 from parlay.compiler.spec.asserting import VALUES
 from parlay.compiler.spec.blocks import Spec
-from parlay.compiler.spec.evaluate import ALIASES, FUNCTIONS
+from parlay.compiler.spec.convert import FUNCTIONS
+from parlay.compiler.spec.evaluate import ALIASES
 from parlay.compiler.spec.resolve import schemas
 from parlay.compiler.spec.schema import (
     FieldSchema,

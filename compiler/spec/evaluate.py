@@ -13,22 +13,17 @@ from fractions import Fraction
 from typing import Any, Final
 
 from parlay.compiler.spec import arithmetic, problems
+from parlay.compiler.spec.convert import BAD, Converter, bare
 from parlay.compiler.spec.entries import Entry, Table
 from parlay.compiler.spec.origins import Kind, Origin
 from parlay.compiler.spec.schema import (
     REQUIRED,
-    Case,
-    Choice,
     Derived,
     FieldSchema,
-    FieldType,
-    ListOf,
     Open,
     Quantity,
-    Setting,
     Switch,
     Text,
-    Variant,
 )
 from parlay.compiler.spec.shown import shown
 from parlay.dsl import syntax, units
@@ -37,12 +32,10 @@ from parlay.dsl.source import Span
 from parlay.dsl.units import Dimension
 
 DEEPEST: Final = 100  # definitions that lean on each other
-FUNCTIONS: Final = ("min", "max", "ceil", "floor")
 ALIASES: Final = {"gpu": "cluster.node.gpu", "node": "cluster.node"}
-BAD: Final = None
 
 
-class Evaluator:
+class Evaluator(Converter):
     """The values of one phase's fields, by path, with their origins.
 
     `schemas` names every field that may exist. `values[path]` is None where the value is in
@@ -86,7 +79,7 @@ class Evaluator:
     def _entry(self, path: str, entry: Entry | None, schema: FieldSchema) -> Any:
         if entry is None:
             return self._default(path, schema)
-        expr = _bare(entry.value)
+        expr = bare(entry.value)
         if isinstance(expr, syntax.Auto):
             return self._auto(path, expr, entry, schema)
         value = self.convert(path, expr, schema.types)
@@ -103,7 +96,7 @@ class Evaluator:
     def _literal(self, expr: syntax.Expr) -> tuple[str, Span | None]:
         """The number that `expr` is or names, as it is written, and where; `""` and None else."""
         for _ in range(DEEPEST):
-            expr = _bare(expr)
+            expr = bare(expr)
             if not isinstance(expr, syntax.Ref) or not self._is_let(expr):
                 break
             expr = self.table.lets[expr.path[0].text].value
@@ -142,17 +135,11 @@ class Evaluator:
             self.origins["cluster.gpus"] = Origin(Kind.DERIVED, place, words, str(world))
         return world
 
-    def _keep_exact(self, path: str, value: Any, types: tuple[FieldType, ...]) -> None:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            kind = next((t for t in types if isinstance(t, Quantity)), None)
-            if kind is not None:
-                self.exact[path] = units.Quantity(Fraction(str(value)), kind.dimension)
-
     # ── auto ──────────────────────────────────────────────────────────────────
 
     def _auto(self, path: str, auto: syntax.Auto, entry: Entry, schema: FieldSchema) -> Any:
         if not schema.open:
-            self._tell(problems.auto_not_taken(path.rpartition(".")[2], auto.span))
+            self.tell(problems.auto_not_taken(path.rpartition(".")[2], auto.span))
             self.broken.add(path)
             return BAD
         restricted = self._restriction(path, auto, schema)
@@ -178,7 +165,7 @@ class Evaluator:
                     if restricted.choices
                     else f"<= {restricted.limit}"
                 )
-                self._tell(problems.auto_without_solution("dp", value, auto.span, words))
+                self.tell(problems.auto_without_solution("dp", value, auto.span, words))
                 self.broken.add(path)
                 return BAD
             if value is None and any(p in self.open for p in schema.default.paths):
@@ -192,171 +179,12 @@ class Evaluator:
         choices = None
         if auto.choices is not None:
             kinds = schema.types
-            read = [self.convert(path, _bare(item), kinds) for item in auto.choices]
+            read = [self.convert(path, bare(item), kinds) for item in auto.choices]
             choices = tuple(value for value in read if value is not None)
         limit = None
         if auto.limit is not None:
-            limit = self.convert(path, _bare(auto.limit), schema.types)
+            limit = self.convert(path, bare(auto.limit), schema.types)
         return Open(choices, limit)
-
-    # ── types ─────────────────────────────────────────────────────────────────
-
-    def convert(self, path: str, expr: syntax.Expr, types: tuple[FieldType, ...]) -> Any:
-        """`expr` as a value of one of `types`, or None with the reason told."""
-        expr = _bare(expr)
-        name = path.rpartition(".")[2]
-        by_type = {type(type_): type_ for type_ in types}
-        match expr:
-            case syntax.Switch() if Switch in by_type:
-                return expr.value
-            case syntax.String() if Text in by_type:
-                return expr.value
-            case syntax.ListExpr() if ListOf in by_type:
-                item = by_type[ListOf]
-                assert isinstance(item, ListOf)
-                values = tuple(self.convert(path, e, (item.item,)) for e in expr.items)
-                return BAD if any(value is None for value in values) else values
-            case syntax.Ref() if len(expr.path) == 1 and self._named(expr, by_type) is not None:
-                return self._enumerated(path, expr, by_type)
-            case syntax.Call() if Variant in by_type and expr.name.text not in FUNCTIONS:
-                variant = by_type[Variant]
-                assert isinstance(variant, Variant)
-                case_ = variant.case(expr.name.text)
-                if case_ is None:
-                    ref = syntax.Ref((expr.name,), expr.name.span)
-                    names = [c.name for c in variant.cases]
-                    self._tell(problems.unknown_choice(name, ref, names))
-                    return BAD
-                return self._setting(path, case_, expr.arguments, expr.span)
-        return self._other(path, expr, by_type, types)
-
-    def _other(
-        self,
-        path: str,
-        expr: syntax.Expr,
-        by_type: dict[type, FieldType],
-        types: tuple[FieldType, ...],
-    ) -> Any:
-        """What is neither a literal of a type nor a name of an enumeration."""
-        name = path.rpartition(".")[2]
-        if isinstance(expr, syntax.Ref):
-            target = self._let_value(expr) if len(expr.path) == 1 else None
-            if isinstance(target, bool) and Switch in by_type:
-                return target
-            if isinstance(target, str) and Text in by_type:
-                return target
-            known = self._known_names(by_type)
-            if known and Quantity not in by_type:
-                if not self._is_let(expr):
-                    self._tell(problems.unknown_choice(name, expr, known))
-                return BAD
-        quantity_type = by_type.get(Quantity)
-        if isinstance(quantity_type, Quantity) and isinstance(
-            expr, syntax.Number | syntax.Unary | syntax.Binary | syntax.Ref | syntax.Call
-        ):
-            return self._quantity(path, expr, quantity_type)
-        self._tell(problems.wrong_type(name, types, expr, arithmetic.kind_of(expr)))
-        return BAD
-
-    def _named(self, expr: syntax.Ref, by_type: dict[type, FieldType]) -> str | None:
-        text = expr.path[0].text
-        return text if text in self._known_names(by_type) else None
-
-    def _known_names(self, by_type: dict[type, FieldType]) -> list[str]:
-        choice, variant = by_type.get(Choice), by_type.get(Variant)
-        names = list(choice.values) if isinstance(choice, Choice) else []
-        return names + [c.name for c in variant.cases] if isinstance(variant, Variant) else names
-
-    def _enumerated(self, path: str, expr: syntax.Ref, by_type: dict[type, FieldType]) -> Any:
-        text = expr.path[0].text
-        variant = by_type.get(Variant)
-        case_ = variant.case(text) if isinstance(variant, Variant) else None
-        return text if case_ is None else self._setting(path, case_, (), expr.span)
-
-    def _setting(
-        self, path: str, case: Case, arguments: tuple[syntax.Argument, ...], span: Span
-    ) -> Setting | None:
-        options: dict[str, Any] = {}
-        flags: list[str] = []
-        known = {option.name: option for option in case.options}
-        good = True
-        places: dict[str, Span] = {}
-        for argument in arguments:
-            if argument.name is None:
-                flag = self._flag(case, argument.value)
-                good = good and flag is not None
-                flags.extend([flag] if flag else [])
-                continue
-            option = known.get(argument.name.text)
-            if option is None:
-                self._tell(problems.unknown_option(case.name, argument.name, list(known)))
-                good = False
-            elif option.name in places:
-                self._tell(problems.given_twice("option", argument.name, places[option.name]))
-                good = False
-            else:
-                places[option.name] = argument.name.span
-                below = f"{path}.{option.name}"
-                value = self.convert(below, argument.value, option.types)
-                said = shown(value, option.types)
-                self.origins[below] = Origin(
-                    Kind.FILE, argument.value.span, "", said, *self._literal(argument.value)
-                )
-                self._keep_exact(below, value, option.types)
-                options[option.name] = value
-                good = good and value is not None
-        missing = [o.name for o in case.options if o.default is REQUIRED and o.name not in places]
-        if missing:
-            self._tell(problems.option_missing(case.name, missing, span))
-            good = False
-        for option in case.options:
-            if option.name not in places and option.default is not REQUIRED:
-                options[option.name] = option.default
-                below = f"{path}.{option.name}"
-                self.origins[below] = Origin(
-                    Kind.DEFAULT, span, "", shown(option.default, option.types)
-                )
-        return Setting(case.name, options, tuple(flags)) if good else None
-
-    def _flag(self, case: Case, expr: syntax.Expr) -> str | None:
-        expr = _bare(expr)
-        if isinstance(expr, syntax.Ref) and len(expr.path) == 1:
-            if expr.path[0].text in case.flags:
-                return expr.path[0].text
-            self._tell(problems.unknown_choice(case.name, expr, case.flags))
-            return None
-        takes = ", ".join([*(f"{o.name} = …" for o in case.options), *case.flags]) or "no arguments"
-        self._tell(problems.wrong_arguments(case.name, takes, expr.span))
-        return None
-
-    def _quantity(self, path: str, expr: syntax.Expr, type_: Quantity) -> int | float | None:
-        name = path.rpartition(".")[2]
-        read = arithmetic.number(self, expr, type_.dimension)
-        if read is None:
-            return BAD
-        value = read.value
-        if read.dimension is not type_.dimension:
-            bare_share = type_.dimension is Dimension.SHARE and read.dimension is Dimension.COUNT
-            plain = type_.dimension is Dimension.COUNT and read.dimension is Dimension.SHARE
-            if not bare_share and not (plain and not type_.integer):
-                self._tell(
-                    problems.wrong_dimension(
-                        f"`{name}`", type_.dimension, read.dimension, expr.span
-                    )
-                )
-                return BAD
-        if type_.integer and value.denominator != 1:
-            self._tell(problems.not_whole(name, value, expr.span))
-            return BAD
-        if (
-            (type_.above is not None and value <= type_.above)
-            or (type_.minimum is not None and value < type_.minimum)
-            or (type_.maximum is not None and value > type_.maximum)
-        ):
-            self._tell(problems.out_of_bounds(name, value, type_, expr.span))
-            return BAD
-        self.exact[path] = units.Quantity(value, type_.dimension)
-        return int(value) if type_.integer else float(value)
 
     # ── references ────────────────────────────────────────────────────────────
 
@@ -366,11 +194,11 @@ class Evaluator:
             value = self._let_value(ref)
             if value is None:
                 if not self._is_let(ref) and ref.path[0].text not in self.table.unread:
-                    self._tell(problems.unknown_name(ref, self.names()))
+                    self.tell(problems.unknown_name(ref, self.names()))
                 return None
             if isinstance(value, units.Quantity):
                 return value
-            self._tell(problems.no_value(ref, "this is no number"))
+            self.tell(problems.no_value(ref, "this is no number"))
             return None
         path = ".".join(name.text for name in ref.path)
         head, _, rest = path.partition(".")
@@ -380,16 +208,16 @@ class Evaluator:
             if parent in self.schemas:
                 self.field(parent)  # an option of a variant
             if path not in self.exact:
-                self._tell(problems.unknown_name(ref, self.names()))
+                self.tell(problems.unknown_name(ref, self.names()))
                 return None
         if path in self.schemas or path == "cluster.gpus":
             value = self.field(path)
             if value is None:
                 if path not in self.broken and path not in self.open:
-                    self._tell(problems.no_value(ref, "absent, and without a default"))
+                    self.tell(problems.no_value(ref, "absent, and without a default"))
                 return None
         if path not in self.exact:
-            self._tell(problems.no_value(ref, "this is no number"))
+            self.tell(problems.no_value(ref, "this is no number"))
             return None
         return self.exact[path]
 
@@ -416,7 +244,7 @@ class Evaluator:
         with self._entered(name, let.value.span) as entered:
             if not entered:
                 return BAD
-            expr = _bare(let.value)
+            expr = bare(let.value)
             match expr:
                 case syntax.String() | syntax.Switch():
                     value: Any = expr.value
@@ -424,7 +252,7 @@ class Evaluator:
                     value = self._let_value(expr)
                 case syntax.Auto() | syntax.ListExpr():
                     found = arithmetic.kind_of(expr)
-                    self._tell(problems.wrong_type(name, _LET_TYPES, expr, found))
+                    self.tell(problems.wrong_type(name, _LET_TYPES, expr, found))
                     value = BAD
                 case _:
                     value = arithmetic.number(self, expr, None)
@@ -440,13 +268,13 @@ class Evaluator:
             key = frozenset(entered for entered, _ in ring)
             if key not in self._told_rings:
                 self._told_rings.add(key)
-                self._tell(problems.cycle(ring))
+                self.tell(problems.cycle(ring))
             yield False
             return
         if len(self._stack) >= DEEPEST:
             if not self._told_deep:  # a longer chain would be told once every so many links
                 self._told_deep = True
-                self._tell(problems.chain_too_long(span, DEEPEST))
+                self.tell(problems.chain_too_long(span, DEEPEST))
             yield False
             return
         self._stack.append((name, span))
@@ -455,19 +283,12 @@ class Evaluator:
         finally:
             self._stack.pop()
 
-    def _tell(self, diagnostic: Diagnostic) -> None:
+    def tell(self, diagnostic: Diagnostic) -> None:
+        """Takes a diagnostic."""
         self.diagnostics.append(diagnostic)
-
-    tell = _tell
 
 
 _LET_TYPES = (Quantity(Dimension.COUNT), Text(), Switch())
-
-
-def _bare(expr: syntax.Expr) -> syntax.Expr:
-    while isinstance(expr, syntax.Group):
-        expr = expr.inner
-    return expr
 
 
 def _fits(value: int, restricted: Open) -> bool:
