@@ -200,9 +200,8 @@ class Session:
         for uri, each in found.items():
             self._publish(uri, each)
         kept = {buffer.uri for buffer in self._buffers.open.values()}
-        self._published = {
-            uri: sent for uri, sent in self._published.items() if uri in kept or sent[1]
-        }
+        sent = self._published.items()
+        self._published = {uri: each for uri, each in sent if uri in kept or each[1]}
 
     def _publish(self, uri: str, each: list[Json]) -> None:
         """Sends the diagnostics of one text, unless the same were sent for the same version."""
