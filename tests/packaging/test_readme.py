@@ -77,17 +77,8 @@ def check(block: Block, folder: Path, path: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "block",
-    [
-        pytest.param(
-            block,
-            id=block.script.splitlines()[0],
-            marks=[pytest.mark.distributed] if any(word in block.script for word in TRAINS) else [],
-        )
-        for block in blocks()
-    ],
-)
+@pytest.mark.distributed  # as a whole: a block may need what an earlier one has written
+@pytest.mark.parametrize("block", [pytest.param(b, id=b.script.splitlines()[0]) for b in blocks()])
 def test_a_block(block: Block, folder: Path, path: str) -> None:
     if any(word in block.script for word in TRAINS):
         pytest.importorskip("torch")
