@@ -50,6 +50,13 @@ def hunt(seed: int, count: int, folder: Path) -> Iterator[Finding]:
     yield from found_in(Mutator(seed).inputs(count), folder)
 
 
+def _again(path: Path, data: bytes) -> float:
+    """The processor time of a second try: the first may have paid for a busy machine."""
+    began = time.process_time()
+    one(path, data)
+    return time.process_time() - began
+
+
 def found_in(inputs: Iterable[bytes], folder: Path) -> Iterator[Finding]:
     """Tries every input; none may raise, take more than a second, or much memory."""
     path = folder / "run.par"
@@ -62,7 +69,7 @@ def found_in(inputs: Iterable[bytes], folder: Path) -> Iterator[Finding]:
             yield Finding(data, traceback.format_exc())
             continue
         spent, peak = time.process_time() - began, _megabytes()
-        if spent > SECONDS:
+        if spent > SECONDS and _again(path, data) > SECONDS:
             yield Finding(data, f"{spent:.1f} s")
         if peak > MEGABYTES and peak > before + 1:
             yield Finding(data, f"{peak:.0f} MB")
