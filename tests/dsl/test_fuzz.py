@@ -18,6 +18,8 @@ from parlay.dsl.parse import parse
 from parlay.dsl.read import read
 from parlay.dsl.source import Source
 
+pytestmark = pytest.mark.slow
+
 ROUNDS = 300
 WORDS = [
     *("{", "}", "[", "]", "(", ")", "=", ",", ".", "-", "+", "/", "//", "<=", ":", ";", "#", '"'),

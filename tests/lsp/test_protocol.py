@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_prefix_of_a_file_is_answered(client: Any, folder: Path) -> None:
     text = (folder / "run.par").read_text()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def uri(folder: Path, name: str = "run.par") -> str:
     return (folder / name).as_uri()

@@ -27,6 +27,8 @@ from .cases import (
 )
 from .test_published import printed
 
+pytestmark = pytest.mark.slow
+
 SELECTIVE = "attention = math  recompute = selective"
 WITHOUT = "sequence_parallel = off"
 PIPE = "phases.0.pipeline."

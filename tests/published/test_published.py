@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from .cases import CASES, REFUSED
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 with (HERE / "published.csv").open(newline="") as file:
     ROWS = {row["id"]: row for row in csv.DictReader(file)}

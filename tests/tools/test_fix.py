@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from parlay.compiler.commands.fix import ROUNDS, apply, fixed
 from parlay.compiler.commands.watch import watch
 from parlay.dsl.diagnostics import Edit
 from parlay.dsl.source import Span
+
+pytestmark = pytest.mark.slow
 
 BROKEN = """model from "llama3-8b"
 cluster { node from "dgx-h100" }

@@ -14,6 +14,8 @@ from parlay.dsl.format import format
 from parlay.dsl.parse import parse
 from parlay.dsl.source import Source
 
+pytestmark = pytest.mark.slow
+
 MODELS = ("llama3-8b", "gpt2-xl", "mixtral-8x7b")
 NODES = tuple(name for name in catalog.names("node") if name != "laptop")
 
