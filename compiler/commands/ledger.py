@@ -65,7 +65,8 @@ def run(
     failed = False
     for path in dict.fromkeys(files):
         job = pipeline.load(path)
-        if refused(job):
+        if job.errors:
+            refused(pipeline.checked(job))  # the rules speak too: all of a file in one run
             return 1
         accounts, told = [], list[Diagnostic]()
         for phase in job.phases:
