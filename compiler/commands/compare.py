@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import print_json, refused, show
+from parlay.compiler.commands.printing import broken, print_json, show
 from parlay.compiler.ledger.time import TimeLine, time_of
 
 WARM_UP = 3
@@ -36,7 +36,7 @@ class Compared:
 def run(file: Path, metrics: Path, *, json: bool = False) -> int:
     """Prints the first phase's predictions beside the medians of `metrics`."""
     job = pipeline.load(file)
-    if refused(job):
+    if broken(job):
         return 1
     phase = job.phases[0]
     layout = pipeline.lay_out(phase)

@@ -10,7 +10,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
-from parlay.compiler.commands.printing import plain, print_json, refused, show
+from parlay.compiler.commands.printing import broken, plain, print_json, show
 from parlay.compiler.ledger.differences import Change, Reshard, changes, resharding
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.values import values
@@ -40,7 +40,7 @@ def run(a: Path, b: Path, gates: Sequence[Gate], *, json: bool = False) -> int:
 
 def _books(path: Path) -> dict[str, Ledger] | None:
     job = pipeline.load(path)
-    if refused(job):
+    if broken(job):
         return None
     found: dict[str, Ledger] = {}
     for phase in job.phases:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling
-from parlay.compiler.commands.printing import plain, print_json, refused, show
+from parlay.compiler.commands.printing import broken, plain, print_json, show
 from parlay.compiler.commands.scaling import Point, scaling
 from parlay.compiler.commands.scaling import to_json as scaling_to_json
 from parlay.compiler.ledger.asserts import Judgement, judge
@@ -65,8 +65,7 @@ def run(
     failed = False
     for path in dict.fromkeys(files):
         job = pipeline.load(path)
-        if job.errors:
-            refused(pipeline.checked(job))  # the rules speak too: all of a file in one run
+        if broken(job):
             return 1
         accounts, told = [], list[Diagnostic]()
         for phase in job.phases:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from parlay.compiler.pipeline import Job
+from parlay.compiler.pipeline import Job, checked
 from parlay.dsl.diagnostics.cells import harmless
 from parlay.dsl.diagnostics.terminal import render
 
@@ -50,3 +50,8 @@ def refused(job: Job) -> bool:
         return False
     show([job], summary=True, stream=sys.stderr)
     return True
+
+
+def broken(job: Job) -> bool:
+    """Whether a loaded job has errors; they are then told with those of the rules, in one run."""
+    return bool(job.errors) and refused(checked(job))

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import refused, show
+from parlay.compiler.commands.printing import broken, show
 from parlay.compiler.ledger.time.trace import trace
 
 
 def run(file: Path, out: Path, *, phase: str = "main", microbatches: int | None = None) -> int:
     """Writes the trace of one phase's step to `out`."""
     job = pipeline.load(file)
-    if refused(job):
+    if broken(job):
         return 1
     found = next((each for each in job.phases if each.name == phase), None)
     if found is None:

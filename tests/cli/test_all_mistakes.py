@@ -10,11 +10,21 @@ import pytest
 MISTAKES = Path(__file__).parents[2] / "docs" / "mistakes.par"
 
 
-@pytest.mark.parametrize(
-    "command", [("ledger",), ("layout",), ("compile", "--target", "torch"), ("verify",), ("run",)]
-)
-def test_both_errors_are_told(command: tuple[str, ...], parlay: Any) -> None:
-    ended = parlay(*command, MISTAKES)
+COMMANDS: list[tuple[str | Path, ...]] = [
+    ("ledger", MISTAKES),
+    ("layout", MISTAKES),
+    ("compile", "--target", "torch", MISTAKES),
+    ("verify", MISTAKES),
+    ("run", MISTAKES),
+    ("diff", MISTAKES, MISTAKES),
+    ("compare", MISTAKES, "metrics.jsonl"),
+    ("timeline", MISTAKES, "-o", "trace.json"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command[0]))
+def test_both_errors_are_told(command: tuple[str | Path, ...], parlay: Any) -> None:
+    ended = parlay(*command)
     assert ended.status == 1
     assert "error[L201]" in ended.err
     assert "error[T002]" in ended.err
