@@ -64,6 +64,8 @@ MODULES: Final = {
     "L232": "l232_experts_tp",
     "L233": "l233_no_solution",
     "L234": "l234_run_length",
+    "L235": "l235_phase_weights",
+    "L236": "l236_resharding",
     # names, types and units
     "T201": "t201_thousands",
     "T202": "t202_lowest_rate",

@@ -12,10 +12,10 @@ from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic
 
 
-def subject_of(phase: Phase) -> Subject:
-    """A phase as the rules see it; fixes change the main phase's text alone."""
+def subject_of(phase: Phase, before: Subject | None = None) -> Subject:
+    """A phase as the rules see it, after the one `before`; fixes change the main text alone."""
     editable = phase.name == "main"
-    return Subject(phase.spec, phase.origins, phase.open, editable, phase.targets)
+    return Subject(phase.spec, phase.origins, phase.open, editable, phase.targets, before=before)
 
 
 def run_rules(
@@ -54,8 +54,9 @@ def _run(
     rules = (*all_rules(), *extra)
     asked = {rule.CODE: True for rule in rules}
     told: dict[object, Diagnostic] = {}
+    subject = None
     for phase in phases:
-        subject = subject_of(phase)
+        subject = subject_of(phase, subject)
         for rule in rules:
             if not subject.has(rule.READS):
                 asked[rule.CODE] = False

@@ -26,7 +26,8 @@ class Subject:
 
     `open` are the fields left to the planner; `editable` says whether fixes may change the text
     that a value stands in, and `searching` that nobody will read what is told: then rules leave
-    suggestions out. `targets` are the file's `target` blocks by name.
+    suggestions out. `targets` are the file's `target` blocks by name; `before` is the phase whose
+    checkpoint this one starts from.
     """
 
     spec: Spec
@@ -35,6 +36,7 @@ class Subject:
     editable: bool = True
     targets: Mapping[str, Target] = field(default_factory=dict)
     searching: bool = False
+    before: Subject | None = None
 
     # ── Values ────────────────────────────────────────────────────────────────
 

@@ -11,8 +11,9 @@ from typing import Any
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
 from parlay.compiler.commands.printing import broken, plain, print_json, show
-from parlay.compiler.ledger.differences import Change, Reshard, changes, resharding
+from parlay.compiler.ledger.differences import Change, changes
 from parlay.compiler.ledger.document import Ledger, ledger
+from parlay.compiler.ledger.reload import Reload, reload
 from parlay.compiler.ledger.values import values
 from parlay.dsl.units import Dimension
 from parlay.dsl.units import show as words
@@ -60,7 +61,7 @@ def _phase(name: str, a: Ledger | None, b: Ledger | None) -> dict[str, Any]:
         "name": name,
         "only": None,
         "changes": [_change(each) for each in changes(a, b)],
-        "checkpoint": _checkpoint(resharding(a, b)),
+        "checkpoint": _checkpoint(reload(a, b)),
         "figures": _figures(a, b),
     }
 
@@ -76,8 +77,9 @@ def _change(each: Change) -> dict[str, Any]:
     }
 
 
-def _checkpoint(found: Reshard) -> dict[str, Any]:
-    return {"loads": found.loads, "reshards": found.reshards, "why": list(found.why)}
+def _checkpoint(found: Reload) -> dict[str, Any]:
+    why = [cut.words for cut in found.cuts]
+    return {"loads": found.loads, "reshards": found.reshards, "why": why}
 
 
 Pair = tuple[Fraction | None, Fraction | None]

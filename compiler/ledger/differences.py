@@ -1,14 +1,12 @@
-"""What differs between two ledgers, and whether a checkpoint of one fits the other."""
+"""What differs between two ledgers, figure by figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from parlay.compiler.ledger import parameters
 from parlay.compiler.ledger.document import Ledger
-from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.values import values
 from parlay.compiler.spec.schema import Nested, fields_of
 from parlay.compiler.spec.shown import shown
@@ -33,15 +31,6 @@ class Change:
         if self.unit is None or not self.a or self.b is None:
             return None
         return float(self.b / self.a - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Reshard:
-    """Whether a checkpoint of the first loads in the second, and whether it is cut anew."""
-
-    loads: bool
-    reshards: bool
-    why: tuple[str, ...]
 
 
 def changes(a: Ledger, b: Ledger) -> Iterator[Change]:
@@ -117,61 +106,3 @@ def _runs(counts: list[int]) -> str:
         else:
             parts.append([1, count])
     return ", ".join(str(each) if times == 1 else f"{times} x {each}" for times, each in parts)
-
-
-# ── Checkpoints ───────────────────────────────────────────────────────────────
-
-
-def resharding(a: Ledger, b: Ledger) -> Reshard:
-    """A checkpoint loads where every weight has the same name and (unpadded) shape.
-
-    It reshards where a rank of the second holds other pieces: another tp, pp, ep, etp or stages,
-    another padding, or optimizer state cut over other ranks.
-    """
-    if _weights(a) != _weights(b):
-        return Reshard(False, False, tuple(_shape_changes(a, b)) or ("the models differ",))
-    why = list(_cuts(a, b))
-    return Reshard(True, bool(why), tuple(why))
-
-
-def _weights(book: Ledger) -> Any:
-    model = book.spec.model
-    assert model is not None
-    if model.layers is None:
-        return model.params
-    return {row.name: (row.shape, times) for row, times in parameters.weights(model).groups()}
-
-
-def _shape_changes(a: Ledger, b: Ledger) -> Iterator[str]:
-    before, after = _weights(a), _weights(b)
-    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
-        return
-    for name in {**before, **after}:
-        if name not in after or name not in before:
-            yield f"{name} is in one of them alone"
-        elif before[name] != after[name]:
-            yield f"{name}: {_shape(before[name])} against {_shape(after[name])}"
-            return
-
-
-def _shape(found: tuple[tuple[int, ...], int]) -> str:
-    shape, times = found
-    return "x".join(map(str, shape)) + (f" in {times} layers" if times > 1 else "")
-
-
-def _cuts(a: Ledger, b: Ledger) -> Iterator[str]:
-    x, y = a.spec.parallel, b.spec.parallel
-    for name in ("tp", "pp", "ep", "etp"):
-        if getattr(x, name) != getattr(y, name):
-            yield f"{name} {getattr(x, name)} -> {getattr(y, name)}"
-    stages = [[(s.stage, s.first, s.last) for s in book.layout.stages] for book in (a, b)]
-    if x.pp == y.pp and stages[0] != stages[1]:
-        yield "other layers on each stage"
-    if a.layout.stages and b.layout.stages and padded_vocab(a.spec) != padded_vocab(b.spec):
-        yield f"vocabulary padded to {padded_vocab(a.spec)} -> {padded_vocab(b.spec)} rows"
-    if x.zero != y.zero and (x.zero == 0) != (y.zero == 0):
-        yield f"zero {x.zero} -> {y.zero}"
-    elif x.zero and y.zero and a.layout.size("shard") != b.layout.size("shard"):
-        yield f"state over {a.layout.size('shard')} -> {b.layout.size('shard')} ranks"
-    elif (x.zero == 3) != (y.zero == 3):
-        yield f"zero {x.zero} -> {y.zero}"

@@ -38,7 +38,8 @@ def test_a_slip_in_the_code_has_a_fix(job: Job, check: Check) -> None:
 def test_one_allow_for_the_phase_that_needs_it(job: Job, check: Check) -> None:
     phase = 'phase "long" { parallel { tp = 16 } }\n'
     model = 'from "llama2-7b"'
-    [found] = check(job(model, rest=f'{phase}allow N201 "one switch"'))
+    moved, found = check(job(model, rest=f'{phase}allow N201 "one switch"'))
+    assert (moved.code, moved.severity) == ("L236", Severity.NOTE)
     assert (found.code, found.severity) == ("N201", Severity.WARNING)
     assert 'in phase "long"' in found.notes
 
