@@ -78,8 +78,30 @@ def test_compiles_to_what_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert there[name] == text, name
 
 
+def targets_of(name: str) -> str:
+    kept = (ROOT / "examples" / name / "compiled").rglob("*")
+    found = sorted({file.parent.name for file in kept if file.is_file() and file.name != MANIFEST})
+    return ", ".join(found) or "no target yet"
+
+
+def test_the_list_names_every_example_and_its_targets() -> None:
+    page = ROOT / "examples" / "README.md"
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| [")]
+    cells = {row.split("[")[1].split("]")[0]: row.rsplit("|", 2)[1].strip() for row in rows}
+    folders = sorted(name_of(path) for path in EXAMPLES)
+    assert sorted(cells) == folders
+    wanted = {name: targets_of(name) for name in folders}
+    if os.environ.get("PARLAY_UPDATE"):
+        text = page.read_text()
+        for row, name in zip(rows, cells, strict=True):
+            text = text.replace(row, f"{row.rsplit('|', 2)[0]}| {wanted[name]} |")
+        page.write_text(text)
+    else:
+        assert cells == wanted
+
+
 def test_kept_python_is_formatted() -> None:
-    folders = [str(path.parent / "compiled") for path in EXAMPLES]
+    folders = [str(kept) for path in EXAMPLES if (kept := path.parent / "compiled").is_dir()]
     command = [sys.executable, "-m", "ruff", "format", "--check", "--isolated"]
     done = subprocess.run(
         [*command, "--line-length", "100", *folders], capture_output=True, text=True, check=False
@@ -94,3 +116,37 @@ def test_405b_has_the_published_degrees() -> None:
     layers = [last - first + 1 for first, last in (stage["layers"] for stage in plan["stages"])]
     assert sum(layers) == 126
     assert (layers[0], layers[-1]) == (7, 7)
+
+
+PUBLISHED = {
+    # arXiv:2407.21783, table 4: three rows, 16M tokens a step in each.
+    "llama-405b-phases": [
+        ("main", 8192, {"tp": 8, "cp": 1, "pp": 16, "dp": 64}, 8192),
+        ("wide", 16384, {"tp": 8, "cp": 1, "pp": 16, "dp": 128}, 8192),
+        ("long", 16384, {"tp": 8, "cp": 16, "pp": 16, "dp": 8}, 131072),
+    ],
+    # Nemotron 3 Super, technical report, section 2.6.
+    "long-context-moe": [("main", 512, {"tp": 2, "cp": 64, "ep": 64}, 1048576)],
+    # arXiv:2408.00118, table 3: 6,144 chips, 768 replicas of 8.
+    "gemma2-27b": [("main", 6144, {"tp": 8, "dp": 768, "zero": 3}, 8192)],
+    # arXiv:2402.00838: FSDP, sequences of 2,048.
+    "olmo-7b": [("main", 256, {"dp": 256, "zero": 3}, 2048)],
+    # arXiv:2412.19437, section 3.1.
+    "deepseek-v3": [("main", 2048, {"tp": 1, "pp": 16, "ep": 64, "zero": 1}, 4096)],
+}
+"""Phase, GPUs, degrees and sequence, as their sources tell them."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_has_the_published_layout(name: str) -> None:
+    job = pipeline.check(next(path for path in EXAMPLES if name_of(path) == name))
+    found = []
+    for phase, (_, _, degrees, _) in zip(job.phases, PUBLISHED[name], strict=True):
+        spec = phase.spec
+        assert spec.cluster is not None and spec.train is not None
+        gpus = spec.cluster.nodes * spec.cluster.node.gpus
+        held = {degree: getattr(spec.parallel, degree) for degree in degrees}
+        found.append((phase.name, gpus, held, spec.train.seq))
+        if name == "llama-405b-phases":
+            assert spec.train.global_batch * spec.train.seq == 2**24
+    assert found == PUBLISHED[name]

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Starts long-context-moe.par on Megatron-LM core 0.19: 512 ranks on 128 nodes. Run it once on every
+# node, with MEGATRON_LM naming a checkout and MASTER_ADDR the first node.
+set -euo pipefail
+cd "$(dirname "$0")"
+: "${MEGATRON_LM:?names the folder of Megatron-LM}"
+
+# What NCCL is told of the fabric.
+export NCCL_IB_TIMEOUT="$'{NCCL_IB_TIMEOUT:-22}'"
+
+mapfile -d '' -t arguments < <(grep -v '^#' arguments.txt | xargs printf '%s\0')
+
+exec torchrun \
+  --nnodes 128 \
+  --nproc-per-node 4 \
+  --rdzv-backend c10d \
+  --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
+  "$MEGATRON_LM/pretrain_gpt.py" \
+  "${arguments[@]}"
