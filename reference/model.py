@@ -37,7 +37,7 @@ class Config:
     final_norm: bool = True
     parallel_blocks: bool = False  # attention and MLP read the same input
     shared_norm: bool = False  # and one norm of it
-    activation: str = "swiglu"  # swiglu, geglu; without a gate gelu, gelu_tanh, relu, relu2, silu
+    activation: str = "swiglu"  # one of ACTIVATIONS
     position: str = "rope"  # rope, learned, none
     rope_theta: float = 10000.0
     rope_partial: float = 1.0  # the share of a head's features, its first ones, that turn
@@ -58,7 +58,7 @@ class Config:
 
     @property
     def gated(self) -> bool:
-        return self.activation in ("swiglu", "geglu")
+        return self.activation in ("swiglu", "geglu", "geglu_tanh")
 
     @property
     def one_norm(self) -> bool:
@@ -252,6 +252,7 @@ def _rotated(x: Tensor, *, turning: int, theta: float) -> Tensor:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swiglu": F.silu,
     "geglu": F.gelu,
+    "geglu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +33,16 @@ def option_of(name: str) -> Option | None:
 
 @dataclass(slots=True)
 class Arguments:
-    """The options of one run; what is taken was understood, `rest` is what was not."""
+    """The options of one run; what is taken was understood, `rest` is what was not.
+
+    `unset` are the variables of the script that nothing sets.
+    """
 
     values: dict[str, tuple[str, ...]]
     launcher: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
+    unset: frozenset[str] = frozenset()
     _taken: set[str] = field(default_factory=set)
 
     def has(self, name: str) -> bool:
@@ -54,9 +59,13 @@ class Arguments:
         """All values of an option, taken."""
         values = self.values.get(name, ())
         if name not in self._taken:
-            self.lost += [f"{name} {text}: nothing sets it" for text in values if "$" in text]
+            self.lost += [f"{name} {text}: nothing sets it" for text in values if self._asks(text)]
         self._taken.add(name)
         return values
+
+    def _asks(self, text: str) -> bool:
+        """Whether a variable that nothing sets stands in it; another `$` was quoted."""
+        return any(name in self.unset for name in re.findall(r"\$\{?(\w+)", text))
 
     def whole(self, name: str, default: int | None = None) -> int | None:
         """A whole number; what is none is told and stays out."""
@@ -108,6 +117,7 @@ def read(path: Path) -> Arguments:
         at = command.index("${arguments[@]}")
         command[at : at + 1] = _words(_text(beside))
     found = parsed(command)
+    found.unset = frozenset(script.unknown)
     found.environment = {n: " ".join(v) for n, v in script.variables.items() if n.isupper()}
     found.lost += [f"in a branch: {word}" for word in script.branches][:50]
     return found

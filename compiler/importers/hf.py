@@ -25,7 +25,7 @@ class Unreadable(Exception):
 
 def read(path: Path) -> Preset:
     """The model of a `config.json` as a preset; raises `Unreadable` with the reason."""
-    config = _json(path)
+    config = json_object(path)
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
@@ -39,7 +39,8 @@ def read(path: Path) -> Preset:
     return Preset("model", path.name, str(path), None, frozen)
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def json_object(path: Path) -> Mapping[str, Any]:
+    """The object that a small JSON file holds; raises `Unreadable` with the reason."""
     try:
         if not path.is_file():
             raise Unreadable("it is no file" if path.exists() else "there is no such file")
@@ -123,9 +124,9 @@ _ACTIVATIONS: Final = {
     "silu": ("swiglu", "silu"),
     "swish": ("swiglu", "silu"),
     "gelu": ("geglu", "gelu"),
-    "gelu_new": ("geglu", "gelu"),
-    "gelu_fast": ("geglu", "gelu"),
-    "gelu_pytorch_tanh": ("geglu", "gelu"),
+    "gelu_new": ("geglu_tanh", "gelu_tanh"),
+    "gelu_fast": ("geglu_tanh", "gelu_tanh"),
+    "gelu_pytorch_tanh": ("geglu_tanh", "gelu_tanh"),
     "relu": (None, "relu"),
     "relu2": (None, "relu2"),
 }

@@ -116,10 +116,13 @@ def _vocabulary(given: Arguments, draft: Draft) -> int:
 
 def _shape(given: Arguments, draft: Draft, *, swiglu: bool) -> None:
     squared = given.has("--squared-relu")
-    draft.set("model.activation", "swiglu" if swiglu else "relu2" if squared else "gelu")
+    # Fused with the bias, gelu is its tanh form.
+    fused = not given.has("--disable-bias-linear") and not given.has("--no-bias-gelu-fusion")
+    gelu = "gelu_tanh" if fused else "gelu"
+    draft.set("model.activation", "swiglu" if swiglu else "relu2" if squared else gelu)
     for name in ("--quick-geglu", "--openai-gelu"):
         if given.has(name):
-            draft.lost.append(f"{name}: gelu is written")
+            draft.lost.append(f"{name}: {gelu} is written")
     norm = given.text("--normalization", "LayerNorm")
     draft.set("model.norm", "rmsnorm" if norm == "RMSNorm" else "layernorm")
     draft.set("model.norm_eps", number(given.real("--norm-epsilon", 1e-5)))

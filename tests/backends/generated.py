@@ -59,7 +59,7 @@ def _model(random: Random) -> tuple[str, bool]:
         f"layers = {layers}, hidden = {heads * width}, heads = {heads}, head_dim = {width}",
         f"kv_heads = {pick((heads, 8))}, ffn = {pick((1024, 2816, 4096))}",
         f"vocab = {pick((32000, 50257, 65536))}, context = 8192",
-        f"activation = {pick(('swiglu', 'swiglu', 'gelu', 'relu2'))}",
+        f"activation = {pick(('swiglu', 'swiglu', 'gelu', 'gelu_tanh', 'relu2'))}",
         f"norm = {pick(('rmsnorm', 'layernorm'))}, norm_eps = {pick(('1e-5', '1e-6'))}",
         f"bias = {pick(('none', 'none', 'qkv', 'all'))}",
         f"tied_embeddings = {pick(('on', 'off'))}, dropout = {pick(('0', '0.1'))}",

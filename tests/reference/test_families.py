@@ -238,7 +238,10 @@ def test_olmo2() -> None:
     compare(exact(model, theta=10000.0, width=8), config, llama_like(names))
 
 
-def test_gemma2() -> None:
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("gelu", "geglu"), ("gelu_pytorch_tanh", "geglu_tanh")]
+)
+def test_gemma2(theirs: str, ours: str) -> None:
     """Norms of inputs and outputs, caps, a window in every other layer, a gated gelu.
 
     Gemma multiplies the embedding by the square root of the width, which is undone here, and keeps
@@ -253,7 +256,7 @@ def test_gemma2() -> None:
                 query_pre_attn_scalar=8,
                 intermediate_size=80,
                 rms_norm_eps=1e-5,
-                hidden_activation="gelu",
+                hidden_activation=theirs,
                 sliding_window=5,
                 layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                 attn_logit_softcapping=2.0,
@@ -270,7 +273,7 @@ def test_gemma2() -> None:
         **OURS,
         kv_heads=2,
         ffn=80,
-        activation="geglu",
+        activation=ours,
         norm_placement="both",
         softcap_attention=2.0,
         softcap_logits=3.0,

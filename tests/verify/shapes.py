@@ -5,9 +5,9 @@ from __future__ import annotations
 SIZES = "layers = 4, hidden = 64, heads = 8, ffn = 160, vocab = 1001"
 
 SHAPES = {
-    "gpt2": "activation = gelu, norm = layernorm, position = learned, context = 64, bias = all, "
+    "gpt2": "activation = gelu_tanh, norm = layernorm, position = learned, context = 64, bias = all, "
     "tied_embeddings = on",
-    "neox": "activation = gelu, norm = layernorm, bias = all, parallel_blocks = on, "
+    "neox": "activation = gelu_tanh, norm = layernorm, bias = all, parallel_blocks = on, "
     "rope(theta = 10000, partial = 0.25)",
     "falcon": "kv_heads = 1, activation = gelu, norm = layernorm, parallel_blocks = on, "
     "shared_norm = on, tied_embeddings = on",
@@ -15,7 +15,7 @@ SHAPES = {
     "embedding_norm = on, tied_embeddings = on",
     "qwen2.5": "kv_heads = 2, bias = [qkv]",
     "qwen3": "kv_heads = 2, qk_norm = per_head, tied_embeddings = on",
-    "gemma": "kv_heads = 4, head_dim = 16, activation = geglu, norm_placement = both, "
+    "gemma": "kv_heads = 4, head_dim = 16, activation = geglu_tanh, norm_placement = both, "
     "softcap(logits = 30), tied_embeddings = on",
     "olmo": "norm_placement = after, qk_norm = per_head, norm = layernorm",
     "olmo2": "kv_heads = 2, norm_placement = after, qk_norm = full",

@@ -47,8 +47,10 @@ def files(
             for title, arguments in sections.items()
             if arguments
         ],
-        "one_queue": _one_queue(phase),
-        "exports": [(Code(name), Code(value)) for name, value in _fabric(phase, cluster.nodes)],
+        "one_queue": one_queue(phase),
+        "exports": [
+            Code(f'{name}="${{{name}:-{value}}}"') for name, value in _fabric(phase, cluster.nodes)
+        ],
     }
     return {
         "arguments.txt": render("megatron/arguments.txt.j2", context),
@@ -61,7 +63,7 @@ def line(argument: Argument) -> str:
     return " ".join((argument.option, *map(shlex.quote, argument.values)))
 
 
-def _one_queue(phase: Phase) -> bool:
+def one_queue(phase: Phase) -> bool:
     """Whether kernels must be started in order: tp or cp, up to Hopper, and no FSDP."""
     parallel, cluster = phase.spec.parallel, phase.spec.cluster
     assert cluster is not None

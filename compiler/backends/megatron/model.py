@@ -103,12 +103,14 @@ def _feed_forward(phase: Phase, model: Model) -> Iterator[Piece]:
             if "mlp" in model.bias:
                 # Fused with the bias it would be the tanh approximation.
                 yield chosen("--no-bias-gelu-fusion", path="model.activation")
+        case "gelu_tanh" if "mlp" in model.bias:
+            pass
         case _:
             yield refused(
                 phase,
                 "model.activation",
                 field(phase, "model.activation"),
-                help=["it expresses `swiglu`, `gelu`, `relu2`"],
+                help=["it expresses `swiglu`, `gelu`, `relu2`, and `gelu_tanh` with biases"],
             )
     if model.bias in BIASES:
         for option in BIASES[model.bias]:

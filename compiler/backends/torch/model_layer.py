@@ -15,7 +15,9 @@ BODY: Final = 8
 ACTIVATIONS: Final = {
     "swiglu": "F.silu({gate}) * {up}",
     "geglu": "F.gelu({gate}) * {up}",
+    "geglu_tanh": 'F.gelu({gate}, approximate="tanh") * {up}',
     "gelu": "F.gelu({up})",
+    "gelu_tanh": 'F.gelu({up}, approximate="tanh")',
     "relu": "F.relu({up})",
     "relu2": "F.relu({up}).square()",
     "silu": "F.silu({up})",

@@ -29,8 +29,11 @@ from parlay.dsl.units import Dimension
 
 whole = count  # `Experts` has a field called count
 
-ACTIVATIONS = ("swiglu", "geglu", "gelu", "relu", "relu2", "silu")
-GATED = ("swiglu", "geglu")
+ACTIVATIONS = (
+    *("swiglu", "geglu", "geglu_tanh"),
+    *("gelu", "gelu_tanh", "relu", "relu2", "silu"),
+)
+GATED = ("swiglu", "geglu", "geglu_tanh")
 BIASED = ("qkv", "out", "mlp", "router", "head")
 
 

@@ -150,24 +150,45 @@ def test_what_is_refused_or_told(
 # ── Files ─────────────────────────────────────────────────────────────────────
 
 
-def test_the_script_passes_every_word(tmp_path: Path) -> None:
-    """The real script with a torchrun of ours, which prints what it is given."""
-    path = tmp_path / "job.par"
-    path.write_text(text())
-    files = pipeline.emit(pipeline.check(path, ("megatron",)), "megatron").files
+def started(job: Path, stub: str, **environment: str) -> list[str]:
+    """The lines of the real script with a torchrun of ours in its folder."""
+    folder = job.parent
+    files = pipeline.emit(pipeline.check(job, ("megatron",)), "megatron").files
+    assert files
     for name, content in files.items():
-        (tmp_path / Path(name).name).write_text(content)
-    fake = tmp_path / "torchrun"
-    fake.write_text("#!/bin/sh\nfor word; do printf '%s\\n' \"$word\"; done\n")
+        (folder / Path(name).name).write_text(content)
+    fake = folder / "torchrun"
+    fake.write_text(f"#!/bin/sh\n{stub}\n")
     fake.chmod(0o755)
     ended = subprocess.run(
-        ["bash", tmp_path / "pretrain.sh"],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "MEGATRON_LM": "/mlm"},
+        ["bash", folder / "pretrain.sh"],
+        env={"PATH": f"{folder}:/usr/bin:/bin", "MEGATRON_LM": "/mlm", **environment},
         capture_output=True,
         text=True,
         check=True,
     )
-    words = ended.stdout.splitlines()
+    return ended.stdout.splitlines()
+
+
+def test_the_script_tells_nccl_of_the_fabric(tmp_path: Path) -> None:
+    path = tmp_path / "job.par"
+    fabric = "fabric { kind = roce }"
+    path.write_text(
+        'model from "llama3-8b"\n'
+        f'cluster {{ node from "dgx-h100", nodes = 2, {fabric} }}\n'
+        "parallel { tp = 8, dp = 2 }\n"
+        "train { seq = 8Ki, micro_batch = 1, global_batch = 8, steps = 9 }\n"
+        'data { path = "data/corpus", format = megatron }\n'
+    )
+    stub = 'echo "$NCCL_IB_TIMEOUT $NCCL_IB_GID_INDEX"'
+    assert started(path, stub) == ["22 3"]
+    assert started(path, stub, NCCL_IB_TIMEOUT="23") == ["23 3"]
+
+
+def test_the_script_passes_every_word(tmp_path: Path) -> None:
+    path = tmp_path / "job.par"
+    path.write_text(text())
+    words = started(path, "for word; do printf '%s\\n' \"$word\"; done")
     assert words[words.index("--data-path") + 1] == "/it's a path/$HOME"
     assert "/mlm/pretrain_gpt.py" in words
     assert words[-1] == "transformer_engine"

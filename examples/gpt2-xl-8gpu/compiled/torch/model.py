@@ -37,7 +37,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """model.activation = gelu (gpt2-xl), model.ffn = 6400 (gpt2-xl)."""
+    """model.activation = gelu_tanh (gpt2-xl), model.ffn = 6400 (gpt2-xl)."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [b, s, h] -> [b, s, h]"""
-        return self.down(F.gelu(self.up(x)))
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
 
 
 # ── Model ─────────────────────────────────────────────────────────────────────
