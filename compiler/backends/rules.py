@@ -7,6 +7,7 @@ whose sources it was read in.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Final, cast
@@ -69,6 +70,13 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """Target -> code -> module."""
 
+READ_IN: Final[Mapping[str, tuple[str, str]]] = {
+    "megatron": ("Megatron-LM, core", "0.19"),
+    "deepspeed": ("DeepSpeed", "0.19"),
+    "torchtitan": ("torchtitan", "0.3"),
+}
+"""The framework by its name, and the version in whose sources its rules were read."""
+
 
 @cache
 def rule(code: str) -> Rule | None:
@@ -96,10 +104,22 @@ def target_of(code: str) -> str:
 
 
 def found(target: str, phase: Phase) -> Iterator[Diagnostic]:
-    """What the rules of `target` find in a phase."""
+    """What the rules of `target` find in a phase, each with the version that it belongs to."""
     subject = subject_of(phase)
     for code in MODULES.get(target, ()):
         asked = rule(code)
         assert asked is not None
         if subject.has(asked.READS):
-            yield from asked.check(subject)
+            for each in asked.check(subject):
+                yield replace(each, notes=(*each.notes, _version(target, phase)))
+
+
+def _version(target: str, phase: Phase) -> str:
+    """Where a rule was read; the file's own version beside it where that is another."""
+    name, version = READ_IN[target]
+    read = f"a rule of {name} {version}"
+    block = phase.targets.get(target)
+    asked = block.version if block else None
+    if asked is None or asked == version or asked.startswith(f"{version}."):
+        return read
+    return f"{read}; the file asks for {asked}, which may differ"
