@@ -174,13 +174,13 @@ def equals_missing(name: Span, text: str) -> Diagnostic:
     )
 
 
-def not_equals(place: Span, sign: str, text: str) -> Diagnostic:
-    """P036: another sign where `=` is needed."""
+def not_equals(place: Span, sign: str, text: str, *, spaced: bool) -> Diagnostic:
+    """P036: another sign where `=` is needed; `spaced` where a space stands before it."""
     compares = " (`==` compares, in an `assert`)" if sign == "==" else ""
     if sign == "<=":
         fixes = replace_by("write `= auto <=`", place, "= auto <=")
     else:
-        fixes = replace_by("write `=`", place, " =" if sign == ":" else "=")
+        fixes = replace_by("write `=`", place, "=" if spaced or sign != ":" else " =")
     return error(
         "P036",
         f"{quoted(text)} takes its value by `=`, not `{sign}`{compares}",

@@ -286,7 +286,8 @@ class Values(Cursor):
         end, text = sign.end, sign.kind
         if sign.kind == ":" and self.here.kind == "=" and self.here.start == sign.end:
             end, text = self.advance().end, ":="
-        self.tell(faults.not_equals(self.span(sign.start, end), text, name.text))
+        spaced = name.span.end < sign.start
+        self.tell(faults.not_equals(self.span(sign.start, end), text, name.text, spaced=spaced))
 
     def separator(self, where: str, told: bool) -> bool:
         """What stands after an item of a list or call; True once a missing comma is told."""
