@@ -22,7 +22,7 @@ demo: .venv/installed
 	$(BIN)/parlay run $(DEMO)
 
 test: .venv/installed-dev
-	@$(RUN) pytest -q
+	@$(RUN) pytest -q -n auto --dist loadfile
 
 check: lint quick
 
