@@ -6,7 +6,8 @@ blocks it holds rows of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from math import sqrt
 
@@ -31,40 +32,56 @@ def fill(
     cut: Mapping[str, int] | None = None,
     axis: Axis | None = None,
     copies: Copies = (),
+    gathered: Callable[[Tensor], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Fills the parameters of `model`: norm weights with ones, biases with zeros, matrices drawn.
 
     Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim;
-    where `copies` names ranks of `axis`, these neighbours have the same piece.
+    where `copies` names ranks of `axis`, these neighbours have the same piece. Under
+    `gathered(parameter)` a weight that another library has cut is whole.
     """
     for name, parameter in model.named_parameters():
-        if parameter.dim() == 1:
-            parameter.fill_(0.0 if name.endswith(".bias") else 1.0)
-            continue
-        dim = cut_of(name, cut or {})
-        rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
-        alike = copies_of(name, copies)
-        if alike is not None:
-            rank, size = rank // alike.size, size // alike.size
-        rows, columns = parameter.shape
-        shape = [rows * size if dim == 0 else rows, columns * size if dim == 1 else columns]
-        if name.endswith(_VOCABULARY):
-            shape[0] = plan.model.vocab
-        std = plan.init.std
-        if name.endswith(_RESIDUAL):
-            std /= sqrt(2 * plan.model.layers)
-        # This rank's piece of the weight; rows from shape[0] on are padding and stay zero.
-        first = rank * rows if dim == 0 else 0
-        stop = min(first + rows, shape[0])
-        left = rank * columns if dim == 1 else 0
-        parameter.zero_()
-        at = first
-        while at < stop:
-            block, skipped = divmod(at, BLOCK)
-            drawn = draw(name, block, rows=shape[0], columns=shape[1], seed=plan.seed) * std
-            piece = drawn[skipped : skipped + stop - at, left : left + columns]
-            parameter[at - first : at - first + len(piece)] = piece
-            at += len(piece)
+        with gathered(parameter):
+            _fill(name, parameter, plan=plan, cut=cut, axis=axis, copies=copies)
+
+
+def _fill(
+    name: str,
+    parameter: Tensor,
+    *,
+    plan: Plan,
+    cut: Mapping[str, int] | None,
+    axis: Axis | None,
+    copies: Copies,
+) -> None:
+    """Fills one parameter."""
+    if parameter.dim() == 1:
+        parameter.fill_(0.0 if name.endswith(".bias") else 1.0)
+        return
+    dim = cut_of(name, cut or {})
+    rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
+    alike = copies_of(name, copies)
+    if alike is not None:
+        rank, size = rank // alike.size, size // alike.size
+    rows, columns = parameter.shape
+    shape = [rows * size if dim == 0 else rows, columns * size if dim == 1 else columns]
+    if name.endswith(_VOCABULARY):
+        shape[0] = plan.model.vocab
+    std = plan.init.std
+    if name.endswith(_RESIDUAL):
+        std /= sqrt(2 * plan.model.layers)
+    # This rank's piece of the weight; rows from shape[0] on are padding and stay zero.
+    first = rank * rows if dim == 0 else 0
+    stop = min(first + rows, shape[0])
+    left = rank * columns if dim == 1 else 0
+    parameter.zero_()
+    at = first
+    while at < stop:
+        block, skipped = divmod(at, BLOCK)
+        drawn = draw(name, block, rows=shape[0], columns=shape[1], seed=plan.seed) * std
+        piece = drawn[skipped : skipped + stop - at, left : left + columns]
+        parameter[at - first : at - first + len(piece)] = piece
+        at += len(piece)
 
 
 def draw(name: str, block: int, *, rows: int, columns: int, seed: int) -> Tensor:

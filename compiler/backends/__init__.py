@@ -29,7 +29,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         "gpipe, one_f_one_b and interleaved, dp with ZeRO-1; fp32, and bf16 over fp32 masters; "
         "recompute; saves, and runs that go on from them; launch and batch scripts",
     ),
-    "deepspeed": Target("parlay.compiler.backends.deepspeed", "checked, not emitted yet"),
+    "deepspeed": Target(
+        "parlay.compiler.backends.deepspeed",
+        "a configuration and a training script for DeepSpeed 0.19: dense decoders, dp with ZeRO 0 "
+        "to 3 and offloading to the host, pp by its 1F1B",
+    ),
     "torchtitan": Target(
         "parlay.compiler.backends.torchtitan",
         "a configuration for torchtitan 0.3: tp, pp by PyTorch's schedules, cp, ep, dp with FSDP "

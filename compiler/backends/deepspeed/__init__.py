@@ -1,22 +1,54 @@
-"""DeepSpeed: its rules; emission is not there yet."""
+"""DeepSpeed: its configuration, and a training script on `deepspeed.initialize`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parlay.compiler.backends import not_yet
+from parlay.compiler.backends.complete import complete
+from parlay.compiler.backends.deepspeed import config, script
+from parlay.compiler.backends.deepspeed.passed import passed
+from parlay.compiler.backends.deepspeed.refusals import refusals_of
 from parlay.compiler.backends.emission import Emission
+from parlay.compiler.backends.render import render
+from parlay.compiler.backends.rules import found
+from parlay.compiler.backends.torch import dump
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
-from parlay.dsl.diagnostics import Diagnostic
+from parlay.dsl.diagnostics import Diagnostic, Severity
 from parlay.dsl.source import Source
 
-
-def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emission:
-    """No files: refused."""
-    return not_yet.refused("deepspeed", phase)
+__all__ = ["emit", "refusals"]
 
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
-    """Nothing beside its rules."""
-    yield from ()
+    """Every field that asks for what DeepSpeed cannot express.
+
+    Where a rule of its own has told a place already, nothing else is told there.
+    """
+    told = list(found("deepspeed", phase))
+    yield from told
+    if not complete(phase):
+        return
+    places = {diagnostic.span for diagnostic in told}
+    for refused in refusals_of(phase):
+        if refused.span not in places:
+            yield refused
+
+
+def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emission:
+    """The folder of a phase that passed its checks."""
+    told = tuple(refusals_of(phase))
+    if any(diagnostic.severity is Severity.ERROR for diagnostic in told):
+        return Emission({}, told)
+    structure = script.structure_of(phase, layout, sources)
+    printed = script.context(structure)
+    model = "deepspeed/model.py.j2" if structure.pp else "torch/model.py.j2"
+    files = {
+        "ds_config.json": config.dump(config.document(passed(phase).entries)),
+        "train.py": render("deepspeed/train.py.j2", printed),
+        "model.py": render(model, printed),
+        "plan.json": dump(script.plan(phase, layout)),
+        "launch.sh": render("deepspeed/launch.sh.j2", printed),
+        "hostfile": render("deepspeed/hostfile.j2", printed),
+    }
+    return Emission(files, told)

@@ -24,9 +24,9 @@ def context(structure: Structure) -> dict[str, Any]:
 def _init(structure: Structure) -> list[str]:
     model = structure.model
     embedding = f"self.embedding = nn.Embedding({_rows(structure)}, m.hidden)"
-    first = _after_embedding(structure)
+    first = after_embedding(structure)
     last = [f"self.norm = {norm(structure)}"] if model.final_norm else []
-    last += _head(structure)
+    last += head(structure)
     arguments = "plan, mesh" if structure.tp else "plan"
     numbers = "range(first, last + 1)" if structure.pp else "range(m.layers)"
     layers = f"self.layers = nn.ModuleDict({{str(i): Layer({arguments}) for i in {numbers}}})"
@@ -36,15 +36,16 @@ def _init(structure: Structure) -> list[str]:
     lines = ["m, (first, last) = plan.model, stage.layers"]
     if tied:
         lines += ["if stage.embedding or stage.head:", f"    {embedding}"]
-    lines += _under("stage.embedding", first if tied else [embedding, *first])
-    return [*lines, layers, *_under("stage.head", last)]
+    lines += under("stage.embedding", first if tied else [embedding, *first])
+    return [*lines, layers, *under("stage.head", last)]
 
 
 def _rows(structure: Structure) -> str:
     return "m.padded_vocab // self.tp.size" if structure.tp else "m.padded_vocab"
 
 
-def _after_embedding(structure: Structure) -> list[str]:
+def after_embedding(structure: Structure) -> list[str]:
+    """What the first stage has beside the table of tokens."""
     model, lines = structure.model, []
     if model.position == "learned":
         lines.append("self.position = nn.Embedding(m.context, m.hidden)")
@@ -53,7 +54,8 @@ def _after_embedding(structure: Structure) -> list[str]:
     return lines
 
 
-def _head(structure: Structure) -> list[str]:
+def head(structure: Structure) -> list[str]:
+    """What the last stage has beside the norm."""
     model, rows = structure.model, _rows(structure)
     biased = "head" in model.bias
     if not model.tied_embeddings:
@@ -64,7 +66,8 @@ def _head(structure: Structure) -> list[str]:
     return []
 
 
-def _under(condition: str, lines: list[str]) -> list[str]:
+def under(condition: str, lines: list[str]) -> list[str]:
+    """The lines in an `if`; none where there are none."""
     return [f"if {condition}:", *(f"    {line}" for line in lines)] if lines else []
 
 
@@ -73,21 +76,21 @@ def _under(condition: str, lines: list[str]) -> list[str]:
 
 def _forward(structure: Structure) -> list[str]:
     positions = ", cos, sin" if structure.model.position == "rope" else ""
-    layers = ["cos, sin = rotary(self.plan, like=x)"] if positions else []
-    layers += _layers(structure, positions)
-    loss = [*_logits(structure), *_loss(structure)]
+    body = ["cos, sin = rotary(self.plan, like=x)"] if positions else []
+    body += layers(structure, positions)
+    ends = [*logits(structure), *loss(structure)]
     if not structure.pp:
-        return [*_embedded(structure), *layers, *loss]
+        return [*embedded(structure), *body, *ends]
     return [
-        *_under("self.stage.embedding", _embedded(structure)),
-        *layers,
+        *under("self.stage.embedding", embedded(structure)),
+        *body,
         "if not self.stage.head:",
         "    return x",
-        *loss,
+        *ends,
     ]
 
 
-def _layers(structure: Structure, positions: str) -> list[str]:
+def layers(structure: Structure, positions: str) -> list[str]:
     """The loop over the layers; what stands in `checkpoint` runs again in the backward."""
     once = f"x = layer(x{positions})"
     again = f"x = {recomputed('layer', f'x{positions}')}"
@@ -114,7 +117,8 @@ def _layers(structure: Structure, positions: str) -> list[str]:
     ]
 
 
-def _embedded(structure: Structure) -> list[str]:
+def embedded(structure: Structure) -> list[str]:
+    """Tokens to the residual stream: the table's line first."""
     model = structure.model
     embed = "embedding_scatter" if structure.sp else "embedding"
     lines = [
@@ -131,9 +135,10 @@ def _embedded(structure: Structure) -> list[str]:
     return lines
 
 
-def _logits(structure: Structure) -> list[str]:
+def logits(structure: Structure, x: str = "") -> list[str]:
+    """The residual stream to logits; `x` is what the head reads, by default the last norm of it."""
     model = structure.model
-    x = "self.norm(x)" if model.final_norm else "x"
+    x = x or ("self.norm(x)" if model.final_norm else "x")
     owner = "self.embedding" if model.tied_embeddings else "self.head"
     biased = "head" in model.bias
     if structure.tp:
@@ -155,7 +160,8 @@ def _logits(structure: Structure) -> list[str]:
     return lines
 
 
-def _loss(structure: Structure) -> list[str]:
+def loss(structure: Structure) -> list[str]:
+    """Logits and labels to the sum of the losses."""
     if structure.tp:
         return [
             "return tensor.cross_entropy("

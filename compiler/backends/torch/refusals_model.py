@@ -13,14 +13,23 @@ CODE: Final = "B301"
 
 
 def model_refusals(
-    phase: Phase, model: Model, train: Train, parallel: Parallel
+    phase: Phase,
+    model: Model,
+    train: Train,
+    parallel: Parallel,
+    *,
+    target: str = "torch",
+    code: str = CODE,
 ) -> Iterator[Diagnostic]:
-    """One diagnostic for each pair of fields that cannot be expressed together."""
+    """One diagnostic for each pair of fields that cannot be expressed together.
+
+    `target` is the back end that prints the model's code, and `code` its own.
+    """
 
     def refused(path: str, what: str, *, words: str, help: str = "") -> Diagnostic:
         place, label = phase.origins.label(path, words)
-        said = f"target torch cannot express {what}"
-        return error(CODE, said, place, label, help=[help] if help else [])
+        said = f"target {target} cannot express {what}"
+        return error(code, said, place, label, help=[help] if help else [])
 
     if model.norm == "rmsnorm" and model.norm_bias:
         yield refused(
