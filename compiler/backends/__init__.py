@@ -44,6 +44,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         "arguments and launch script for Megatron-LM, core 0.16 to 0.20: tp, pp by one_f_one_b "
         "and interleaved, cp, ep, etp, dp with ZeRO, latent attention and experts",
     ),
+    "kubernetes": Target(
+        "parlay.compiler.backends.kubernetes",
+        "a TrainJob for Kubeflow Trainer 2.2 to 2.4 that starts the code of the target torch, or "
+        "of megatron (`entry`), with that code in a ConfigMap",
+    ),
 }
 
 Emitter = Callable[[Phase, Layout, Mapping[str, Source]], Emission]
