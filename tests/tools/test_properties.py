@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -24,11 +25,20 @@ from parlay.dsl.source import Source
 
 pytestmark = pytest.mark.slow
 
-_SPEC = importlib.util.spec_from_file_location("trees", Path(__file__).with_name("trees.py"))
-assert _SPEC is not None and _SPEC.loader is not None
-trees: Any = importlib.util.module_from_spec(_SPEC)
-sys.modules["trees"] = trees
-_SPEC.loader.exec_module(trees)
+
+def module_of(path: Path) -> Any:
+    """A helper of the tests, which are no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+trees = module_of(Path(__file__).with_name("trees.py"))
+generated = module_of(Path(__file__).parents[1] / "backends" / "generated.py")
+CHANCE = st.randoms(use_true_random=False)
 
 RELAXED = settings(
     max_examples=100,
@@ -95,6 +105,10 @@ train { seq = 4Ki, micro_batch = 1, global_batch = 512, precision = bf16, master
 )
 
 
+DRAWN = CHANCE.map(generated.job)
+"""Jobs from a hat, legal or not."""
+
+
 def tree_of(text: str) -> Any:
     tree, told = parse(Source("run.par", text))
     assert told == ()
@@ -143,9 +157,9 @@ def test_the_jobs_are_accepted(text: str) -> None:
 
 @RELAXED
 @given(
-    text=st.sampled_from(JOBS),
+    text=st.one_of(st.sampled_from(JOBS), DRAWN),
     changes=st.sets(st.sampled_from(("rename", "reorder", "split", "convert")), min_size=1),
-    chance=st.randoms(use_true_random=False),
+    chance=CHANCE,
 )
 def test_the_same_spec_after_changes(text: str, changes: set[str], chance: Random) -> None:
     tree, part = tree_of(text), None
@@ -187,6 +201,17 @@ train {{ seq = 1024, micro_batch = 1, global_batch = 512, recompute = full }}
     assert larger.errors == ()
 
 
+@RELAXED
+@given(text=DRAWN, memory=st.integers(1, 400), more=st.integers(1, 1000))
+def test_more_memory_for_any_job(text: str, memory: int, more: int) -> None:
+    def errors(size: int) -> set[str]:
+        changed = re.sub(r'(node from "[^"]*")', rf"\1 {{ gpu {{ memory = {size}GB }} }}", text)
+        assert changed != text
+        return {one.code for one in pipeline.checked(job_of(changed)).errors}
+
+    assert errors(memory + more) <= errors(memory)
+
+
 # ── Diagnostics ───────────────────────────────────────────────────────────────
 
 
@@ -196,7 +221,7 @@ def examples() -> list[str]:
 
 
 @RELAXED
-@given(text=st.sampled_from(examples()), chance=st.randoms(use_true_random=False))
+@given(text=st.one_of(st.sampled_from(examples()), DRAWN), chance=CHANCE)
 def test_diagnostics_do_not_depend_on_the_order_of_fields(text: str, chance: Random) -> None:
     tree = tree_of(text)
     other = trees.text_of(trees.reordered(tree, chance))
