@@ -20,7 +20,9 @@ BENCH = HERE.parents[1] / "bench"
 
 
 def bench(name: str) -> ModuleType:
-    """A module of `bench/`."""
+    """A module of `bench/`, which finds its neighbours there."""
+    if str(BENCH) not in sys.path:
+        sys.path.insert(0, str(BENCH))
     spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -98,24 +100,35 @@ def test_published_activations(row: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def peaks() -> list[Any]:
-    """Predicted beside measured, for every row that says which attention it ran, and the 7B ones.
-
-    Two configurations measured apart under one set of columns are no fault of either.
-    """
+    """Predicted beside measured, for every row that can be said in the language."""
     predict = bench("memory").predict
     found = [predict(row) for row in table("peaks.csv")]
     return [each for each in found if not isinstance(each, str)]
 
 
+def test_most_rows_are_priced(peaks: list[Any]) -> None:
+    assert len(peaks) >= 0.8 * len(table("peaks.csv"))
+
+
 def test_seven_billion_within_3_percent(peaks: list[Any]) -> None:
     errors = [each.error for each in peaks if "gpt3_7b" in each.row["model"]]
     assert len(errors) == 3
-    assert max(map(abs, errors)) < 0.03
+    assert max(map(abs, errors)) < 0.01
 
 
-@pytest.mark.parametrize(("kind", "middle", "high"), [("dense", 0.005, 0.13), ("cp", 0.02, 0.06)])
-def test_small_models(peaks: list[Any], kind: str, middle: float, high: float) -> None:
+BARS = {
+    "dense": (0.005, 0.015),
+    "dense, kernel not stated": (0.01, 0.03),
+    "cp": (0.01, 0.08),
+    "experts": (0.02, 0.04),
+}
+"""Median and 90th percentile; asked are 1 / 3 %, and 5 / 12 % for experts and cp."""
+
+
+@pytest.mark.parametrize("kind", BARS)
+def test_small_models(peaks: list[Any], kind: str) -> None:
     errors = sorted(abs(each.error) for each in peaks if each.kind == kind)
+    middle, high = BARS[kind]
     assert len(errors) > 10
     assert median(errors) < middle
     assert quantiles(errors, n=10)[-1] < high
@@ -123,8 +136,25 @@ def test_small_models(peaks: list[Any], kind: str, middle: float, high: float) -
 
 @pytest.mark.parametrize("part", range(3))
 def test_no_part_of_the_rows_carries_the_rest(peaks: list[Any], part: int) -> None:
-    """The workspaces were fitted on peaks: a third of the configurations is as good as another."""
-    third = [
-        abs(e.error) for i, e in enumerate(peaks) if i % 3 == part and e.kind in ("dense", "cp")
-    ]
-    assert median(third) < 0.015
+    """The allocator's rounding was fitted on peaks: a third of the rows is as good as another."""
+    third = [abs(e.error) for i, e in enumerate(peaks) if i % 3 == part and e.kind in BARS]
+    assert median(third) < 0.01
+
+
+def test_names_enter_by_their_words_alone() -> None:
+    """Of a row neither its id, its source nor the rest of its test's name changes a figure."""
+    predict = bench("memory").predict
+    for row in table("peaks.csv")[::9]:
+        made = predict(row)
+        words = [w for w in NAMED if w in row["model"]]
+        plain = row | {"id": "x", "source_url": "", "model": "_".join(["a_mcore_te", *words])}
+        if isinstance(made, str) or "te" not in row["model"].split("_"):
+            continue
+        assert predict(plain).predicted == made.predicted, row["model"]
+
+
+NAMED = (
+    *("no_create_attention_mask", "loss_fusion", "qk_layernorm", "disable_bias", "untie", "rope"),
+    *("uneven_pipeline", "multi_dist_optimizer_instances", "2parallel", "groupedGEMM"),
+    *("collective", "top2router", "etp1", "etp2", "etp4", "no_mtp"),
+)

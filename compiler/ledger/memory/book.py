@@ -6,12 +6,18 @@ from functools import cached_property
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
-from parlay.compiler.ledger.memory import backward, ends, sharded, states, temporaries
+from parlay.compiler.ledger.memory import (
+    backward,
+    ends,
+    libraries,
+    sharded,
+    states,
+    temporaries,
+)
 from parlay.compiler.ledger.memory.chunk import Count, LayerKept, Layers
 from parlay.compiler.ledger.memory.flight import in_flight
 from parlay.compiler.ledger.memory.record import Line, Moment, RankClass
 from parlay.compiler.ledger.memory.sizes import Sizes, sizes_of
-from parlay.compiler.ledger.memory.stack import workspace
 from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stage_parameters
 from parlay.compiler.spec.blocks import Spec
 
@@ -94,7 +100,7 @@ class Book:
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
             waiting = saved if flight[head] > 1 else ()
-            now = (*saved, *transient, *gathered, *self.scratch, *received)
+            now = (*saved, *transient, *gathered, *received)
             moments.append(Moment.of("loss", always, activations, now))
             if sizes.stack.traced:
                 others = ends.loss_lines(sizes, flight[head] - 1)[0] if flight[head] > 1 else ()
@@ -122,15 +128,14 @@ class Book:
         self, chunks: list[Stage], counts: list[tuple[Count, ...]], flight: tuple[int, ...]
     ) -> tuple[Line, ...]:
         """What all chunks keep of the microbatches in flight."""
-        return tuple(
-            line
-            for chunk, parts, number in zip(chunks, counts, flight, strict=True)
-            if number > 0
-            for line in (
-                *(_activations(part, chunk, number, len(chunks)) for part in parts),
-                *ends.end_lines(self.layers, chunk, number),
-            )
-        )
+        lines: list[Line] = []
+        kept = 0
+        for chunk, parts, number in zip(chunks, counts, flight, strict=True):
+            if number > 0:
+                lines += (_activations(part, chunk, number, len(chunks)) for part in parts)
+                lines += ends.end_lines(self.layers, chunk, number)
+                kept += number * sum(part.layers - part.again for part in parts)
+        return (*lines, *libraries.rounding(self.sizes.stack, kept))
 
     @cached_property
     def running(self) -> tuple[Line, ...]:
@@ -140,19 +145,10 @@ class Book:
 
     @cached_property
     def always(self) -> tuple[Line, ...]:
-        """Reserve of the budget and workspaces of libraries."""
+        """Reserve of the budget and what libraries hold."""
         assert self.spec.cluster is not None
-        unfused = self.sizes.train.attention == "math"
-        value = workspace(self.sizes.stack, self.spec.cluster.node.gpu, unfused=unfused)
-        source = self.sizes.stack.source
-        return (*reserve(self.spec), Line("buffers", "workspaces", value, str(value), source))
-
-    @cached_property
-    def scratch(self) -> tuple[Line, ...]:
-        """What lies around the loss, by stack."""
-        value, formula = self.sizes.stream(self.sizes.stack.scratch)
-        source = self.sizes.stack.source
-        return (Line("temporaries", "around the loss", value, formula, source),)
+        held = libraries.lines(self.sizes, self.spec.cluster.node.gpu)
+        return (*reserve(self.spec), *held)
 
     def held(self, chunk: Stage) -> Parameters:
         """The parameters of a chunk on one rank."""

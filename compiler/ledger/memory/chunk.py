@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from parlay.compiler.layout import Stage
+from parlay.compiler.ledger.memory import operators
 from parlay.compiler.ledger.memory.layer import layer
 from parlay.compiler.ledger.memory.record import Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
@@ -63,6 +64,8 @@ class Layers:
             for row in saved
             if row.part is None or flags.isdisjoint(row.part.split())
         )
+        if self.sizes.stack.operators and recompute.name == "selective" and not recompute.flags:
+            kept = operators.kept_bytes(self.sizes, experts=experts)
         return LayerKept(
             experts,
             saved,

@@ -98,6 +98,9 @@ def _attention(sizes: Sizes) -> Iterator[Saved]:
     output = sizes.heads * value
     size, formula = sizes.inner(output, width)
     yield Saved("attention output", None, size, formula, TRANSFORMER)
+    if sizes.twice and sizes.train.attention == "flash":
+        source = "FlashAttention-2, batch first"
+        yield Saved("attention output, its own order", "core_attention", size, formula, source)
     if sizes.kept != width:
         size, formula = sizes.inner(output, sizes.kept)
         yield Saved("attention output, quantised", None, size, formula, sizes.stack.source)

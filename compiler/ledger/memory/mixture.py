@@ -7,6 +7,7 @@ from math import ceil
 
 from parlay.compiler.ledger.memory.record import Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
+from parlay.compiler.spec.blocks import GATED
 
 SOURCE = "arXiv:2006.16668; Megatron-Core MoE"
 
@@ -27,7 +28,8 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
     """Router, dispatched tokens, inner tensors of the experts, shared experts.
 
     Router: fp32 scores and probabilities of all experts. Dispatch: the experts' input, 2·k·h bytes
-    a token. Experts: as the MLP over k·f. Their output, 2·k·h, where the stack keeps it.
+    a token. Experts: as the MLP over k·f. For the gradient of the router, what its probabilities
+    multiply: the experts' output, 2·k·h, or a plain activation's product, 2·k·f, by stack.
     """
     model, stack = sizes.model, sizes.stack
     experts = model.experts
@@ -65,6 +67,14 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
         f"{whole - inputs:g} x {visit} x {features}",
         stack.source,
     )
+    if stack.weighed_product and model.activation not in GATED:
+        yield Saved(
+            "expert activation, weighed",
+            "experts activation",
+            int(sizes.width * visits * features),
+            f"{sizes.width} x {visit} x {features}",
+            stack.source,
+        )
     if stack.expert_output:
         yield Saved(
             "expert output",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from parlay.compiler.ledger.held import padded_vocab
-from parlay.compiler.ledger.memory.stack import Stack, stack_of
+from parlay.compiler.ledger.memory.stack import Stack, stack_of, transposed
 from parlay.compiler.spec.blocks import GATED, Model, Parallel, Spec, Train
 
 LOW: Final = {"fp8": 1.0, "mxfp8": 1.0 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
@@ -18,7 +18,8 @@ class Sizes:
     """One microbatch on one rank.
 
     `tokens` is b·s/cp, `residual` the cut of the residual stream (tp under sequence parallelism),
-    `width` the bytes of a compute element and `kept` those of a product's kept input.
+    `width` the bytes of a compute element and `kept` those of a product's kept input. `twice` says
+    that flash attention keeps its output in a second order (`libraries.py`).
     """
 
     model: Model
@@ -32,6 +33,7 @@ class Sizes:
     width: int
     kept: float
     vocab: int
+    twice: bool
 
     @property
     def tp(self) -> int:
@@ -74,13 +76,14 @@ class Sizes:
 def sizes_of(spec: Spec) -> Sizes:
     """The sizes of a spec with a shape and a recipe."""
     model, train, parallel = spec.model, spec.train, spec.parallel
-    assert model is not None and train is not None
+    assert model is not None and train is not None and spec.cluster is not None
     width = {"fp64": 8, "fp32": 4}.get(train.precision, 2)
+    stack = stack_of(train.stack)
     return Sizes(
         model=model,
         train=train,
         parallel=parallel,
-        stack=stack_of(train.stack),
+        stack=stack,
         batch=train.micro_batch,
         seq=train.seq,
         tokens=train.micro_batch * train.seq // parallel.cp,
@@ -88,6 +91,7 @@ def sizes_of(spec: Spec) -> Sizes:
         width=width,
         kept=LOW.get(train.precision, width),
         vocab=padded_vocab(spec) // parallel.tp,
+        twice=transposed(stack, spec.cluster.node.gpu, cp=parallel.cp),
     )
 
 

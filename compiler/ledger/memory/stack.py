@@ -1,13 +1,17 @@
 """What software keeps for the backward, by stack: one row a stack, each with its reason.
 
-`train.stack` names whose software is priced, in front of a `-` and a generation that memory does
-not depend on (`megatron-2024`).
+`train.stack` names whose software is priced, in front of `-` and words. A generation is no matter
+of memory (`megatron-2024`); the words of `OPTIONS` are (`megatron-2025-deterministic`): each is a
+setting of that software which the recipe has no field for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Final
 
 from parlay.compiler.spec.blocks import Gpu
 
@@ -24,12 +28,13 @@ class Stack:
     without dropout, and `math_copies` whether it keeps fp32 copies of queries, keys and values.
     `loss_saved` and `loss_transient` are bytes for each logit: kept from the loss to its backward,
     and held only while one of them runs. `expert_output` says whether each expert's output is kept
-    for the gradient of the router, `wide_router` whether the router keeps its input in fp32.
-    `workspace_bytes` (with unfused attention
-    `unfused_workspace_bytes` more) and `modern_workspace_bytes` (accelerators with fp8) are what
-    libraries allocate once; `scratch` is the bytes for each element of the
-    residual stream that lie around the loss. `traced` says that the backward is followed operator
-    by operator (`backward.py`), and tables of positions and messages between stages are counted.
+    for the gradient of the router, `weighed_product` whether a plain activation's product is kept
+    once more for it, `wide_router` whether the router keeps its input in fp32. `operators` says
+    that a bare selective recompute chooses by operator (`operators.py`), `libraries` that
+    workspaces, masks and the allocator's rounding are counted (`libraries.py`), `traced` that the
+    backward is followed operator by operator (`backward.py`), and tables of positions and messages
+    between stages are counted. `masks`, `deterministic`, `local` and `sequential` are words of
+    `OPTIONS`.
     """
 
     name: str
@@ -42,14 +47,17 @@ class Stack:
     loss_transient: int = 2
     loss_transient_alone: int = 8
     expert_output: bool = True
+    weighed_product: bool = False
     wide_router: bool = False
     final_norm: bool = True
     master_is_weights: bool = False
+    operators: bool = False
     weight_gradient: bool = True
-    workspace_bytes: int = 0
-    modern_workspace_bytes: int = 0
-    unfused_workspace_bytes: int = 0
-    scratch: int = 0
+    libraries: bool = False
+    masks: bool = False
+    deterministic: bool = False
+    local: bool = False
+    sequential: bool = False
     traced: bool = False
     source: str = "the emitted code"
 
@@ -64,24 +72,26 @@ MEGATRON: Final = Stack(
     math=2,
     math_copies=False,
     loss_transient_alone=2,
+    expert_output=False,
+    weighed_product=True,
     wide_router=True,
     weight_gradient=False,
-    workspace_bytes=28 * MIB,
-    modern_workspace_bytes=94 * MIB,
-    unfused_workspace_bytes=32 * MIB,
-    scratch=12,
+    libraries=True,
     source="Megatron-LM; arXiv:2205.05198, section 4",
 )
 """A fused activation keeps gate, up and product; the loss always runs through its own kernel.
 
-Its workspaces and what lies around the loss are fitted on peaks measured to the byte on small
-models: cuBLAS and Transformer Engine allocate more where there is fp8, and the deterministic mode
-that unfused attention stands for raises cuBLAS's share to that of newer accelerators.
+Experts' probabilities multiply the activation, not the output: a plain activation's product is kept
+before and after, a gated one's in the fused kernel alone (megatron/core/transformer/moe).
 """
 
 DEEPSPEED: Final = Stack(name="deepspeed", source="DeepSpeed, eager PyTorch")
 TORCHTITAN: Final = Stack(
-    name="torchtitan", gated=3, master_is_weights=True, source="torchtitan: FSDP2, compiled layers"
+    name="torchtitan",
+    gated=3,
+    master_is_weights=True,
+    operators=True,
+    source="torchtitan: FSDP2, compiled layers",
 )
 """FSDP2 keeps the fp32 weights as the only copy and gathers them in bf16."""
 
@@ -89,19 +99,51 @@ STACKS: Final = {
     "parlay": PARLAY,
     "megatron": MEGATRON,
     "nemo": MEGATRON,
+    "bridge": MEGATRON,
     "deepspeed": DEEPSPEED,
     "torchtitan": TORCHTITAN,
     "fsdp": TORCHTITAN,
 }
 
+OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "deterministic": {"deterministic": True},
+        "local": {"local": True},
+        "fused_loss": {"loss_saved": 8},
+        "masks": {"masks": True},
+        "sequential": {"sequential": True},
+    }
+)
+"""Words of a stack that counts libraries, by the option of Megatron-LM that each stands for.
 
+deterministic   `--deterministic-mode`, with the cuBLAS workspace and the kernels that it asks for
+local           `--transformer-impl local`: without Transformer Engine
+fused_loss      `--cross-entropy-loss-fusion`: fp32 logits are kept beside their exponentials
+masks           attention masks made in the data loader, as is the default
+sequential      without `--moe-grouped-gemm`: experts one after another
+"""
+
+
+@cache
 def stack_of(name: str) -> Stack:
     """The conventions of a stack; one that is not in the table counts as eager PyTorch."""
-    return STACKS.get(name.partition("-")[0].lower(), PARLAY)
+    first, *words = name.lower().split("-")
+    stack = STACKS.get(first, PARLAY)
+    if not stack.libraries:
+        return stack
+    given: dict[str, Any] = {}
+    for word in words:
+        given |= OPTIONS.get(word, {})
+    return replace(stack, **given)
 
 
-def workspace(stack: Stack, gpu: Gpu, *, unfused: bool) -> int:
-    """Bytes that libraries allocate once on one GPU; `unfused` is of its attention."""
-    if gpu.fp8_flops is not None:
-        return stack.modern_workspace_bytes
-    return stack.workspace_bytes + (stack.unfused_workspace_bytes if unfused else 0)
+def transposed(stack: Stack, gpu: Gpu, *, cp: int) -> bool:
+    """Whether flash attention keeps its output in its own order beside the layer's.
+
+    Transformer Engine takes cuDNN's kernels, which work on the layer's order; FlashAttention-2,
+    which has the batch first, takes their place before Hopper, and since Blackwell where
+    determinism is asked for. Context parallelism has kernels of its own.
+    """
+    if not stack.libraries or stack.local or cp > 1:
+        return False
+    return gpu.fp8_flops is None or (gpu.fp4_flops is not None and stack.deterministic)
