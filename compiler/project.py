@@ -108,21 +108,23 @@ class Imports:
 
 
 class FilePresets:
-    """Presets of the catalog, and models from `"config.json"` inside the project's folder."""
+    """Presets of the catalog; from files inside the project's folder, models of `"config.json"`
+    and calibrations."""
 
     def __init__(self, imports: Imports) -> None:
         self._imports = imports
 
     def __call__(self, kind: str, name: syntax.String) -> catalog.Preset | str | None:
-        if kind != "model" or not name.value.endswith(".json"):
+        measured = kind == "calibration"
+        if not measured and (kind != "model" or not name.value.endswith(".json")):
             return catalog.load(kind, name.value)
         path = self._imports.beside(name.span.file, name.value)
         if path is None:
             return "the file lies outside the project's folder"
-        from parlay.compiler.importers import hf
+        from parlay.compiler.importers import calibration, hf
 
         try:
-            return hf.read(path)
+            return calibration.read(path, name.value) if measured else hf.read(path)
         except hf.Unreadable as why:
             return str(why)
 

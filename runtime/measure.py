@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,10 @@ from parlay.runtime.collectives import all_gather, reduce_scatter
 from parlay.runtime.local import run_ranks
 
 SQUARES = {"cpu": (256, 512, 1024), "cuda": (1024, 2048, 4096, 8192)}
-SIZES = {"cpu": (2**12, 2**16, 2**20, 2**22), "cuda": (2**16, 2**20, 2**24, 2**27, 2**29)}
+DTYPES = {"cpu": (torch.float32,), "cuda": (torch.bfloat16, torch.float16)}
+SIZES = {"cpu": (2**10, 2**14, 2**20, 2**24), "cuda": (2**10, 2**16, 2**20, 2**24, 2**27, 2**29)}
+COPIES = {"cpu": (2**20, 2**26), "cuda": (2**24, 2**27, 2**30)}
+"""Bytes; the largest is past every cache."""
 REPEATS = 5
 
 
@@ -34,8 +38,9 @@ def _rank(rank: int, device: str) -> dict[str, Any]:
         torch.cuda.set_device(rank)
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     found = {
-        "matmul": [_matmul(n, device) for n in SQUARES[device]],
-        "copy": [_copy(size, device) for size in SIZES[device]],
+        "name": torch.cuda.get_device_name() if device == "cuda" else platform.machine(),
+        "matmul": [_matmul(n, t, device) for t in DTYPES[device] for n in SQUARES[device]],
+        "copy": [_copy(size, device) for size in COPIES[device]],
         "collectives": [
             _collective(name, size, device) for name in COLLECTIVES for size in SIZES[device]
         ],
@@ -44,8 +49,7 @@ def _rank(rank: int, device: str) -> dict[str, Any]:
     return found
 
 
-def _matmul(n: int, device: str) -> dict[str, Any]:
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+def _matmul(n: int, dtype: torch.dtype, device: str) -> dict[str, Any]:
     a, b = (torch.randn(n, n, dtype=dtype, device=device) for _ in range(2))
     seconds = _timed(lambda: a @ b, device)
     name = str(dtype).removeprefix("torch.")
@@ -64,7 +68,11 @@ def _collective(name: str, size: int, device: str) -> dict[str, Any]:
     elements = max(world, size // 4 // world * world)
     whole = torch.ones(elements, device=device)
     part = torch.ones(elements // world, device=device)
-    seconds = _timed(lambda: COLLECTIVES[name](whole, part), device)
+    try:
+        seconds = _timed(lambda: COLLECTIVES[name](whole, part), device)
+    except (RuntimeError, NotImplementedError) as refusal:
+        # A backend without this collective says so at once, on every rank.
+        return {"collective": name, "ranks": world, "skipped": str(refusal).partition("\n")[0]}
     return {"collective": name, "ranks": world, "bytes": 4 * elements, "seconds": seconds}
 
 
@@ -72,7 +80,21 @@ COLLECTIVES: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "all_reduce": lambda whole, part: dist.all_reduce(whole),
     "all_gather": lambda whole, part: all_gather(whole, part),
     "reduce_scatter": lambda whole, part: reduce_scatter(part, whole),
+    "all_to_all": lambda whole, part: dist.all_to_all_single(torch.empty_like(whole), whole),
+    "send": lambda whole, part: _round(whole),
 }
+
+
+def _round(whole: torch.Tensor) -> None:
+    """Every rank sends to the next one and receives from the one before."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    got = torch.empty_like(whole)
+    both = [
+        dist.P2POp(dist.isend, whole, (rank + 1) % world),
+        dist.P2POp(dist.irecv, got, (rank - 1) % world),
+    ]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
 
 
 def _timed(work: Callable[[], Any], device: str) -> float:

@@ -82,6 +82,7 @@ MODULES: Final = {
     "N208": "n208_far_gathers",
     "N209": "n209_oversubscribed",
     "N210": "n210_shared_cards",
+    "N211": "n211_calibration",
     # pipeline schedule
     "S201": "s201_few_microbatches",
     "S202": "s202_interleaved",

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from parlay.compiler.commands.calibrate_logs import Point, bus, nccl, nvbandwidth, wire
+from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read, smallest
+from parlay.compiler.commands.calibration import calibration, unused
 from parlay.compiler.commands.printing import print_json
+from parlay.dsl.diagnostics.cells import harmless
 
-TIMEOUT_S = 600
+TIMEOUT_S: Final = 600
+LARGEST_LOG: Final = 64 << 20
 
 
 def run(
@@ -22,14 +25,14 @@ def run(
     """Prints the figures and the fields of a `.par` that they stand for."""
     document = from_logs(logs) if logs else measured(ranks)
     if isinstance(document, str):
-        print(f"parlay: {document}", file=sys.stderr)
+        print(f"parlay: {harmless(document)}", file=sys.stderr)
         return 1
     if out is not None and not _written(document, out):
         return 1
     if json:
         print_json(document)
     else:
-        _print(document)
+        _print(document, out)
     return 0
 
 
@@ -46,51 +49,66 @@ def measured(ranks: int) -> dict[str, Any] | str:
     document: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     points = []
     for row in document["collectives"]:
-        size, seconds = row["bytes"], row["seconds"]
-        row["bus_bytes_per_s"] = bus(row["collective"], row["ranks"], size, seconds)
-        points.append(Point(row["collective"], row["ranks"], size, seconds, row["bus_bytes_per_s"]))
-    return document | {"fields": _fields(document, points)}
+        if "skipped" in row:
+            continue
+        name, size, seconds = row["collective"], row["bytes"], row["seconds"]
+        row["bus_bytes_per_s"] = bus(name, row["ranks"], size, seconds)
+        points.append(Point(name, row["ranks"], size, seconds, row["bus_bytes_per_s"], 1))
+    return _whole(document, points)
 
 
 def from_logs(logs: Sequence[Path]) -> dict[str, Any] | str:
     """The figures of nccl-tests and nvbandwidth logs."""
     points: list[Point] = []
-    copies = []
+    copies, name = [], None
     for path in logs:
         try:
+            if path.stat().st_size > LARGEST_LOG:
+                return f"{path} is larger than {LARGEST_LOG >> 20} MiB"
             text = path.read_text("utf-8", errors="replace")
         except OSError as failure:
             return f"{path} cannot be read: {failure.strerror}"
-        read = nccl(text, name=path.name)
-        copied = nvbandwidth(text)
-        if not read and not copied:
+        log = read(text, name=path.name)
+        if log.faults:
+            return f"{path}: {log.faults[0]}"
+        if not log.points and not log.copies:
             return f"{path} is no log of nccl-tests or nvbandwidth"
-        points += read
-        copies += copied
+        points += log.points
+        copies += log.copies
+        name = name or log.device
     document = {
         "version": 1,
+        "name": name,
         "collectives": [asdict(point) for point in points],
         "copies": [asdict(copy) for copy in copies],
     }
-    return document | {"fields": _fields(document, points)}
+    return _whole(document, points)
+
+
+def _whole(document: dict[str, Any], points: Sequence[Point]) -> dict[str, Any]:
+    return document | {
+        "fields": _fields(document, points),
+        "calibration": calibration(document, points),
+        "unused": unused(points),
+    }
 
 
 def _fields(document: dict[str, Any], points: Sequence[Point]) -> dict[str, float]:
-    """The fields of the language that the figures stand for, in their base units."""
+    """The fields of a node that the figures stand for, in their base units."""
     found: dict[str, float] = {}
-    if "matmul" in document:
-        best = max(row["flops_per_s"] for row in document["matmul"])
-        dtype = document["matmul"][0]["dtype"]
-        found["cluster.node.gpu.bf16" if dtype == "bfloat16" else "cluster.node.gpu.fp32"] = best
+    for dtype, field in (("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "fp32")):
+        rates = [r["flops_per_s"] for r in document.get("matmul", ()) if r["dtype"] == dtype]
+        if rates:
+            found[f"cluster.node.gpu.{field}"] = max(rates)
     if document.get("copy"):
-        rate = max(row["bytes_per_s"] for row in document["copy"])
+        rate = max(document["copy"], key=lambda row: row["bytes"])["bytes_per_s"]
         found["cluster.node.gpu.bandwidth"] = rate
-    line = wire(points)
-    if line is not None:
-        found["cluster.node.link.bandwidth"] = line.bandwidth_bytes_per_s
-        found["cluster.node.link.latency"] = line.latency_s
+    inside = [point for point in points if point.nodes in (1, None)]
+    if inside:
+        found["cluster.node.link.bandwidth"] = largest(inside)
+        found["cluster.node.link.latency"] = smallest(inside)
     for copy in document.get("copies", ()):
-        if copy["test"].startswith("host_to_device"):
+        if copy["test"].startswith("host_to_device_memcpy"):
             found["cluster.node.host.bandwidth"] = copy["bytes_per_s"]
     return found
 
@@ -104,7 +122,7 @@ def _written(document: dict[str, Any], out: Path) -> bool:
     return True
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any], out: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -114,6 +132,8 @@ def _print(document: dict[str, Any]) -> None:
         for title in ("collective", "ranks", "bytes", "microseconds", "bus GB/s"):
             table.add_column(title, justify="left" if title == "collective" else "right")
         for row in document["collectives"]:
+            if "skipped" in row:
+                continue
             table.add_row(
                 row["collective"],
                 str(row["ranks"] or "?"),
@@ -127,10 +147,21 @@ def _print(document: dict[str, Any]) -> None:
     for row in document.get("copy", ()):
         console.print(f"copy {row['bytes']:,} B: {row['bytes_per_s'] / 1e9:.2f} GB/s")
     for row in document.get("copies", ()):
-        console.print(f"{row['test']}: {row['bytes_per_s'] / 1e9:.2f} GB/s")
+        words = f"{row['test']}: {row['bytes_per_s'] / 1e9:.2f} GB/s"
+        console.print(harmless(words), markup=False)
+    skipped = {r["collective"]: r["skipped"] for r in document["collectives"] if "skipped" in r}
+    for name, why in skipped.items():
+        console.print(harmless(f"{name} is left out: {why}"), markup=False)
+    for why in document["unused"]:
+        console.print(f"left out of the calibration: {why}", markup=False)
     console.print("measured rates as fields of a file:", style="bold")
     for path, value in document["fields"].items():
         console.print(f"  {path} = {_quantity(path, value)}", markup=False)
+    if out is not None:
+        console.print(
+            harmless(f'{out}: cluster {{ calibration from "{out.name}" }} prices by it'),
+            markup=False,
+        )
 
 
 def _quantity(path: str, value: float) -> str:

@@ -72,7 +72,9 @@ def _reference(kind: type[Any], preset: str | None, blocks: dict[str, Any]) -> d
             known = list(catalog.names(preset))
             properties["from"] = {
                 "type": "string",
-                "description": f"A {preset} of the catalog.",
+                "description": f"A {preset} of the catalog."
+                if known
+                else f"A file with a {preset}.",
                 **({"examples": known} if known else {}),
             }
         blocks[name] = {

@@ -15,7 +15,7 @@ from parlay.compiler.ledger.memory import Memory, account
 from parlay.compiler.ledger.memory.states import each_parameter, kept, shards_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.pipelining import Pipelining, pipelining
-from parlay.compiler.ledger.time import TimeLine, time_of
+from parlay.compiler.ledger.time import CallTime, TimeLine, call_times, price, report
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.units import Quantity
@@ -52,7 +52,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """One phase, accounted; `time` is None without a shape, a recipe or a peak of the GPU."""
+    """One phase, accounted; `time` is None without a shape, a recipe or a peak of the GPU.
+
+    `calls` are the times of `communication`, line by line; empty where `time` is None.
+    """
 
     name: str
     spec: Spec
@@ -60,6 +63,7 @@ class Ledger:
     memory: Memory
     state: StateSummary
     communication: tuple[CommLine, ...]
+    calls: tuple[CallTime, ...]
     pipeline: Pipelining | None
     time: TimeLine | None
     run: Run
@@ -72,11 +76,13 @@ def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> L
     spec = phase.spec
     assert spec.model is not None
     memory = account(spec, layout)
-    time = _time(spec, layout)
+    lines = comm_lines(spec, layout, [each.held for each in memory.classes])
+    time, calls = _time(spec, layout, lines)
     if stated is not None:
-        from parlay.compiler.ledger.stated import at_speed
+        from parlay.compiler.ledger.stated import at_speed, calls_at_speed
 
-        time = at_speed(spec, layout, time, stated)
+        predicted, time = time, at_speed(spec, layout, time, stated)
+        calls = calls_at_speed(calls, predicted, time)
     shape = None
     if spec.train is not None:
         shape = pipelining(spec.parallel, max(1, microbatches(spec)))
@@ -86,7 +92,8 @@ def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> L
         layout=layout,
         memory=memory,
         state=_state(spec, layout, memory.budget_bytes),
-        communication=comm_lines(spec, layout, [each.held for each in memory.classes]),
+        communication=lines,
+        calls=calls,
         pipeline=shape,
         time=time,
         run=_run(spec, time),
@@ -95,14 +102,17 @@ def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> L
     )
 
 
-def _time(spec: Spec, layout: Layout) -> TimeLine | None:
+def _time(
+    spec: Spec, layout: Layout, lines: tuple[CommLine, ...]
+) -> tuple[TimeLine | None, tuple[CallTime, ...]]:
     if spec.train is None or not layout.stages:
-        return None
+        return None, ()
     assert spec.cluster is not None
     gpu = spec.cluster.node.gpu
     if gpu.bandwidth_bytes_per_s is None or (gpu.bf16_flops or gpu.fp16_flops) is None:
-        return None
-    return time_of(spec, layout)
+        return None, ()
+    step = price(spec, layout)
+    return report(spec, layout, step), call_times(spec, layout, step, lines)
 
 
 def _state(spec: Spec, layout: Layout, budget: int) -> StateSummary:

@@ -6,6 +6,7 @@ useful share follow from it by the ledger's own arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops, parameters
 from parlay.compiler.ledger.communication import microbatches
 from parlay.compiler.ledger.pipelining import pipelining
-from parlay.compiler.ledger.time import TimeLine
+from parlay.compiler.ledger.time import CallTime, TimeLine
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl import syntax
@@ -74,6 +75,19 @@ def at_speed(
     return _stretched(before, seconds, tokens, gpus, formula)
 
 
+def calls_at_speed(
+    calls: Sequence[CallTime], before: TimeLine | None, after: TimeLine | None
+) -> tuple[CallTime, ...]:
+    """The times of single collectives, stretched as the step is from `before` to `after`."""
+    if before is None or after is None or not before.step_seconds:
+        return tuple(calls)
+    times = after.step_seconds / before.step_seconds
+    return tuple(
+        replace(each, seconds=each.seconds * times, exposed_seconds=each.exposed_seconds * times)
+        for each in calls
+    )
+
+
 def beyond_peak(phase: Phase, ledger: Ledger) -> Diagnostic | None:
     """What is wrong with a ledger whose step is faster than the GPU; None where it is not."""
     time = ledger.time
@@ -110,14 +124,6 @@ def _stretched(before: TimeLine, seconds: float, tokens: int, gpus: int, formula
         hfu=None if mfu is None else mfu * extra,
         band=0.0,
         shares=tuple(replace(each, seconds=each.seconds * times) for each in before.shares),
-        communication=tuple(
-            replace(
-                line,
-                seconds=line.seconds * times,
-                exposed_seconds=line.exposed_seconds * times,
-            )
-            for line in before.communication
-        ),
         formulas={
             **before.formulas,
             "step_seconds": formula,
@@ -148,6 +154,5 @@ def _shapeless(spec: Spec) -> TimeLine:
         flops_convention=SHAPELESS,
         band=0.0,
         shares=(),
-        communication=(),
         formulas={**dict.fromkeys(words, shape.formula), "hfu": "as mfu"},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -13,18 +14,18 @@ from parlay.compiler.ledger.memory import RankClass
 from parlay.compiler.ledger.memory.chunk import LayerKept
 from parlay.compiler.ledger.notes import context_note, gather_note, link_notes, recompute_note
 from parlay.compiler.ledger.state import WIDTHS
+from parlay.compiler.ledger.time import CallTime
 
 
 def to_json(ledger: Ledger, *, formulas: bool = False) -> dict[str, Any]:
     """One phase of the document; `formulas` adds the arithmetic beside each figure."""
     spec = ledger.spec
-    times = _times(ledger)
     document: dict[str, Any] = {
         "name": ledger.name,
         "world": ledger.layout.world,
         "parameters": _parameters(ledger),
         "memory": _memory(ledger, formulas=formulas),
-        "communication": [_line(line, times) for line in ledger.communication],
+        "communication": [_line(*each) for each in timed_lines(ledger)],
         "communication_totals": _totals(ledger),
         "pipeline": asdict(ledger.pipeline) if ledger.pipeline else None,
         "time": _time(ledger, formulas=formulas),
@@ -141,9 +142,13 @@ def _all_layers(ledger: Ledger) -> int:
 # ── Communication and time ────────────────────────────────────────────────────
 
 
-def _line(line: CommLine, times: dict[tuple[str, str], tuple[float, float]]) -> dict[str, Any]:
-    seconds, exposed = times.get((line.group, line.collective), (None, None))
-    sent = line.wire_bytes_per_step
+def timed_lines(ledger: Ledger) -> Iterator[tuple[CommLine, CallTime | None]]:
+    """Every message with its time, None where no step is priced."""
+    calls = ledger.calls or (None,) * len(ledger.communication)
+    yield from zip(ledger.communication, calls, strict=True)
+
+
+def _line(line: CommLine, time: CallTime | None) -> dict[str, Any]:
     return {
         "group": line.group,
         "collective": line.collective,
@@ -152,8 +157,9 @@ def _line(line: CommLine, times: dict[tuple[str, str], tuple[float, float]]) -> 
         "wire_bytes_per_call": line.wire_bytes_per_call,
         "calls_per_step": line.calls_per_step,
         "link": line.link,
-        "seconds": None if seconds is None else seconds * sent,
-        "exposed_seconds": None if exposed is None else exposed * sent,
+        "seconds": time and time.seconds,
+        "exposed_seconds": time and time.exposed_seconds,
+        "source": time and time.source,
         "formula": line.formula,
         "what": line.what,
         "ranks": line.ranks,
@@ -164,28 +170,6 @@ def _line(line: CommLine, times: dict[tuple[str, str], tuple[float, float]]) -> 
         "hideable": line.hideable,
         "stages": list(line.stages),
     }
-
-
-def _times(ledger: Ledger) -> dict[tuple[str, str], tuple[float, float]]:
-    """Seconds for each byte sent, priced and exposed, by group and collective."""
-    if ledger.time is None:
-        return {}
-    sent: dict[tuple[str, str], float] = {}
-    worst = ledger.memory.worst.stage
-    for line in ledger.communication:
-        if worst in line.stages or len(line.stages) == 1:
-            key = (line.group, line.collective)
-            sent[key] = sent.get(key, 0.0) + line.wire_bytes_per_step
-    times: dict[tuple[str, str], tuple[float, float]] = {}
-    for priced in ledger.time.communication:
-        key = (priced.group, priced.collective)
-        if sent.get(key):
-            before = times.get(key, (0.0, 0.0))
-            times[key] = (
-                before[0] + priced.seconds / sent[key],
-                before[1] + priced.exposed_seconds / sent[key],
-            )
-    return times
 
 
 def _totals(ledger: Ledger) -> dict[str, Any]:
@@ -227,6 +211,7 @@ def _time(ledger: Ledger, *, formulas: bool) -> dict[str, Any]:
     if ledger.time is not None:
         found["band"] = ledger.time.band
         found["shares"] = {share.name: share.seconds for share in ledger.time.shares}
+        found["sources"] = {share.name: share.source for share in ledger.time.shares}
         if formulas:
             found["formula"] = dict(ledger.time.formulas)
     return found

@@ -71,7 +71,7 @@ floor`, and references: the name of a `let`, or a path such as `model.layers`, `
 |---|---|
 | `let NAME = value` | names a value |
 | `import "path.par"` | brings in blocks and lets; the importing file overrides field by field |
-| `BLOCK from "preset" {{ … }}` | starts from the catalog, a model also from `config.json` |
+| `BLOCK from "preset" {{ … }}` | starts from the catalog; a model also from `config.json` |
 | `phase "name" {{ … }}` | the same blocks, changed; runs from the last phase's checkpoint |
 | `assert EXPR < EXPR` | a claim over fields and the ledger's values, checked by `parlay ledger` |
 | `allow CODE "reason"` | makes one rule's error a warning, where the rule permits it |
@@ -152,6 +152,8 @@ def _block(path: str, nested: Nested, doc: str) -> Iterator[str]:
     """A section for a block, then one for each block in it."""
     yield f"### {path}"
     preset = f" `from` takes a {nested.preset} of the catalog." if nested.preset else ""
+    if nested.preset == "calibration":
+        preset = " `from` takes the JSON file of `parlay calibrate -o`, beside the file."
     yield f"{doc}{preset}\n"
     fields = fields_of(nested.block)
     plain = [field for field in fields if not isinstance(field.types[0], Nested)]

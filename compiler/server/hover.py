@@ -67,7 +67,7 @@ def _lines(analysis: Analysis, found: Spot) -> list[str]:
         case What.REF:
             return _reference(analysis, found)
         case What.PRESET:
-            return preset_lines(found.path, found.text)
+            return preset_lines(found.path, found.text) or _file_lines(analysis, found)
         case What.CODE:
             return _page(found.text)
     return []
@@ -116,6 +116,21 @@ def preset_lines(path: str, name: str) -> list[str]:
         preset.note or "",
         f"Source: {preset.source}",
     ]
+
+
+def _file_lines(analysis: Analysis, found: Spot) -> list[str]:
+    """A preset that is a file of its own: the values that the block has from it."""
+    phase = analysis.phase(found.phase)
+    origins = phase.origins.fields.items() if phase else ()
+    fields = [
+        f"{path.removeprefix(found.path)[1:]} = {origin.shown}"
+        for path, origin in origins
+        if path.startswith(f"{found.path}.")
+        and origin.kind is Kind.PRESET
+        and origin.words == found.text
+    ]
+    block = "```\n" + "\n".join(map(harmless, fields)) + "\n```"
+    return [f"**{found.path}** from the file {code(found.text)}", block] if fields else []
 
 
 def _toml(value: Any) -> str:

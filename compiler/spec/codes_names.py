@@ -183,4 +183,24 @@ Instead:
     model from "llama3-8b"
 """,
     ),
+    "T016": (
+        "a file that gives no calibration",
+        """
+What: `calibration from "…"` names a file that is missing, outside the project, or none that
+`parlay calibrate -o` wrote: cut short, of another version, or with a figure that is no number,
+negative or beyond anything that exists.
+Why: figures are read whole or not at all; a step priced by half of a measurement would look like
+one that was measured.
+Example:
+    model from "llama3-8b"
+    cluster { nodes = 1, node from "dgx-h100", calibration from "measured.json" }
+Instead:
+    model from "llama3-8b"
+    cluster {
+      nodes = 1
+      node from "dgx-h100"
+      calibration { copy = 2.9TB/s }
+    }
+""",
+    ),
 }

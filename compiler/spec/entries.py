@@ -233,7 +233,7 @@ class Collector:
         preset = self._presets(catalog_kind, name)
         if isinstance(preset, str):
             self.table.lost.add(path)
-            self.diagnostics.append(problems.unreadable_preset(name, preset))
+            self.diagnostics.append(problems.unreadable_preset(catalog_kind, name, preset))
             return
         if preset is None:
             self.table.lost.add(path)

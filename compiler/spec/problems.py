@@ -89,10 +89,18 @@ def unknown_preset(kind: str, name: syntax.String, known: Sequence[str]) -> Diag
     )
 
 
-def unreadable_preset(name: syntax.String, why: str) -> Diagnostic:
-    """T015: a preset's file that gives no model."""
+def unreadable_preset(kind: str, name: syntax.String, why: str) -> Diagnostic:
+    """T015, T016: a preset's file that gives no model, or no calibration."""
+    measured = kind == "calibration"
     return error(
-        "T015", f'"{name.value}" gives no model', name.span, "read from this file", notes=[why]
+        "T016" if measured else "T015",
+        f'"{name.value}" gives no {kind}',
+        name.span,
+        "read from this file",
+        notes=[why],
+        help=["`parlay calibrate -o FILE` measures this machine and writes one"]
+        if measured
+        else (),
     )
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from parlay.compiler.layout import Layout, lay_out
+from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.time import TimeLine, time_of
 from parlay.compiler.spec.blocks import Spec
-from parlay.compiler.spec.resolve import resolve
+from parlay.compiler.spec.resolve import Phase, resolve
 from parlay.dsl.parse import parse
 from parlay.dsl.source import Source
 
@@ -56,9 +57,24 @@ def timed() -> Callable[..., TimeLine]:
     return lambda **changed: time_of(*_job(**changed))
 
 
+@pytest.fixture(scope="session")
+def book() -> Callable[..., Ledger]:
+    """The whole ledger of such a job."""
+    return lambda **changed: _book(_phase(**changed))
+
+
+def _book(phase: Phase) -> Ledger:
+    return ledger(phase, lay_out(phase.spec))
+
+
 def _job(**changed: Any) -> tuple[Spec, Layout]:
+    spec = _phase(**changed).spec
+    return spec, lay_out(spec)
+
+
+def _phase(**changed: Any) -> Phase:
     file, told = parse(Source("job.par", JOB.format(**(USUAL | changed))))
     assert not told, told
     phases, wrong = resolve(file, lambda _: (None, ()))
     assert not wrong, wrong
-    return phases[0].spec, lay_out(phases[0].spec)
+    return phases[0]

@@ -101,6 +101,14 @@ def test_hover_over_a_preset(client: Any, folder: Path) -> None:
     assert "layers = 32" in found["contents"]["value"] and "Source" in found["contents"]["value"]
 
 
+def test_hover_over_a_measured_file(client: Any, folder: Path) -> None:
+    (folder / "here.json").write_text('{"version": 1, "calibration": {"copy": 2.9e12}}')
+    text = 'cluster { nodes = 1, node from "dgx-h100", calibration from "here.json" }\n'
+    client.open(uri(folder), text)
+    found = client.at("textDocument/hover", uri(folder), *place(text, "here.json", 2))
+    assert "copy = 2.9 TB/s" in found["contents"]["value"]
+
+
 @pytest.mark.parametrize(
     ("typed", "offered", "not_offered"),
     [

@@ -12,6 +12,7 @@ from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, flops, held
 from parlay.compiler.spec.blocks import Checkpoint, Model, Spec
+from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Setting
 
@@ -90,7 +91,9 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "flops_per_token": flops.per_token(spec),
         "collectives": [asdict(row) for row in communication.step(spec, layout)],
     }
-    plan["spec"] = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
+    measured = cluster.calibration
+    said = {"calibration": asdict(measured)} if measured and measured != Calibration() else {}
+    plan["spec"] = hashlib.sha256(json.dumps(plan | said, sort_keys=True).encode()).hexdigest()
     return plan
 
 

@@ -1,6 +1,8 @@
 """The time of a step: roofline of every layer, collectives, the pipeline's timeline, traffic."""
 
-from parlay.compiler.ledger.time.lines import CommunicationTime, Share, TimeLine
-from parlay.compiler.ledger.time.report import time_of
+from parlay.compiler.ledger.time.calls import call_times
+from parlay.compiler.ledger.time.lines import CallTime, Share, TimeLine
+from parlay.compiler.ledger.time.report import report, time_of
+from parlay.compiler.ledger.time.step import Step, price
 
-__all__ = ["CommunicationTime", "Share", "TimeLine", "time_of"]
+__all__ = ["CallTime", "Share", "Step", "TimeLine", "call_times", "price", "report", "time_of"]

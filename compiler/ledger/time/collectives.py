@@ -27,23 +27,29 @@ def sent(collective: str, size: int, message: float) -> float:
 def seconds(collective: str, wire: Wire, message: float, *, far: float = 0.0) -> float:
     """Seconds of one call; `far` is what one GPU gets on the fabric, for the all-to-all.
 
-    In an all-to-all the share for peers inside the domain takes the link while the rest takes the
-    fabric, so the slower of the two counts.
+    A collective that was measured over this wire has its own rate and latency. In an all-to-all the
+    share for peers inside the domain takes the link while the rest takes the fabric, so the slower
+    of the two counts.
     """
     if wire.size == 1:
         return 0.0
     volume = sent(collective, wire.size, message)
+    rate, latency, hop = wire.rate, wire.latency, wire.hop
+    known = wire.measured.get(collective)
+    if known is not None:
+        rate, latency, hop = known.rate, known.latency, known.latency
     if collective == "all_to_all":
         if wire.outside and wire.link == "fabric":
-            moved = max(volume * wire.outside / (far or wire.rate), volume / wire.near)
+            moved = max(volume * wire.outside / (far or rate), volume / wire.near)
         else:
-            moved = volume / (wire.rate if wire.outside else wire.near)
-        return moved + wire.latency * log2(wire.size)
+            near = wire.near if known is None else rate
+            moved = volume / (rate if wire.outside else near)
+        return moved + latency * log2(wire.size)
     if collective in ROUNDS:
-        delay = ROUNDS[collective] * (wire.size - 1) * wire.hop
+        delay = ROUNDS[collective] * (wire.size - 1) * hop
         if collective == "all_reduce":
-            delay = min(delay, 4 * log2(wire.size) * wire.latency)
-        return delay + volume / wire.rate
+            delay = min(delay, 4 * log2(wire.size) * latency)
+        return delay + volume / rate
     if collective == "broadcast":
-        return (wire.size - 1) * wire.hop + volume / wire.rate
-    return wire.latency + volume / wire.rate
+        return (wire.size - 1) * hop + volume / rate
+    return latency + volume / rate

@@ -50,7 +50,8 @@ class Efficiency:
     of context parallelism, that run beside computation. `early_stop` says that full recompute
     leaves out a layer's last product, `dispatch_once` that a token goes once to a domain, however
     many of its experts lie there (DeepEP). `bucket` is the length of a gradient message in
-    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank.
+    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank. `measured` are the
+    components whose family's row a calibration stands in for.
     """
 
     family: str
@@ -65,6 +66,7 @@ class Efficiency:
     dispatch_once: bool
     bucket: float
     broadcast: bool
+    measured: frozenset[str] = frozenset()
 
 
 def load() -> Mapping[str, Any]:

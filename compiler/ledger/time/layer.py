@@ -88,7 +88,7 @@ def layer(
         _linear(made, "down", [down], train, machine, accumulated=written)
         _activation(made, "mlp", model, t * width, machine)
         made.put("mlp", "launch", KERNELS["mlp"] * LAUNCH_S, 2 * KERNELS["mlp"] * LAUNCH_S)
-    _tensor_parallel(made, model, parallel, wires, t, experts=experts)
+    _exchanges(made, model, train, parallel, wires, experts=experts)
     return made
 
 
@@ -249,7 +249,7 @@ def _experts(
     moved = passes * 4.0 * rows * model.hidden / machine.memory_rate
     made.put("experts", "permute", moved, moved)
     made.put("experts", "launch", KERNELS["experts"] * LAUNCH_S, 2 * KERNELS["experts"] * LAUNCH_S)
-    message = 2.0 * rows * model.hidden
+    message = shapes.element(train) * rows * model.hidden
     if wires.ep is not None:
         far = wires.far / domains_share(experts, wires.ep) if once else wires.far
         twice = 2 * collectives.seconds("all_to_all", wires.ep, message, far=far)
@@ -259,17 +259,25 @@ def _experts(
         made.put("experts", "tp", both, both)
 
 
-def _tensor_parallel(
-    made: Layer, model: Model, parallel: Parallel, wires: Wires, t: float, *, experts: bool
+def pair_of(parallel: Parallel) -> tuple[str, ...]:
+    """What a sublayer sends over tp in one direction: its sum, whole or as gather and scatter."""
+    return ("all_gather", "reduce_scatter") if parallel.sequence_parallel else ("all_reduce",)
+
+
+def _exchanges(
+    made: Layer, model: Model, train: Train, parallel: Parallel, wires: Wires, *, experts: bool
 ) -> None:
-    """Two all-reduces forward and two backward, or their gather and scatter (arXiv:2205.05198).
+    """What attention and MLP send over tp and cp.
+
+    Two all-reduces forward and two backward, or their gather and scatter (arXiv:2205.05198).
 
     A layer with routed experts exchanges over ep in place of the MLP's pair, unless shared experts
-    are cut over tp.
+    are cut over tp. In a ring keys and values go round once, and twice that in the backward.
     """
+    t, width = shapes.tokens(train, parallel), shapes.element(train)
     if wires.tp is not None:
-        message = 2.0 * t * model.hidden
-        pair = collectives.seconds("all_reduce", wires.tp, message)
+        message = width * t * model.hidden
+        pair = sum(collectives.seconds(name, wires.tp, message) for name in pair_of(parallel))
         mixture = model.experts
         one = experts and mixture is not None and not mixture.shared
         made.put("attention", "tp", pair, pair)
@@ -277,5 +285,5 @@ def _tensor_parallel(
             made.put("router" if experts else "mlp", "tp", pair, pair)
     if wires.cp is not None:
         _, key, value, _ = shapes.widths(model, parallel.tp)
-        turn = collectives.seconds("send", wires.cp, 2.0 * t * (key + value))
+        turn = collectives.seconds("send", wires.cp, width * t * (key + value))
         made.put("core_attention", "cp", (parallel.cp - 1) * turn, 2 * (parallel.cp - 1) * turn)

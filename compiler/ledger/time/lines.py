@@ -6,34 +6,31 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class CommunicationTime:
-    """One kind of collective on one rank of the busiest stage, over a whole step.
+class CallTime:
+    """What a line of the communication ledger takes in one step on one rank.
 
-    `bytes_per_call` is the message, the full tensor on one rank; `wire_bytes_per_call` what one
-    rank sends. `seconds` is what the calls take if nothing hides them, `exposed_seconds` what the
-    step waits for.
+    `seconds` is what its calls take if nothing hides them, `exposed_seconds` what the step waits
+    for on the busiest stage. `source` is where rate and latency come from.
     """
 
-    group: str
-    collective: str
-    dtype: str
-    bytes_per_call: float
-    wire_bytes_per_call: float
-    calls_per_step: int
-    link: str
     seconds: float
     exposed_seconds: float
     formula: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A component of the step: seconds on the critical path, and how they come about."""
+    """A component of the step: seconds on the critical path, and how they come about.
+
+    `source` names the rows of the table, or the calibration, that `factor` or the wires come from.
+    """
 
     name: str
     seconds: float
     factor: float
     formula: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,5 +58,4 @@ class TimeLine:
     flops_convention: str
     band: float
     shares: tuple[Share, ...]
-    communication: tuple[CommunicationTime, ...]
     formulas: dict[str, str]

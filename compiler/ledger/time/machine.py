@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Reach
 from parlay.compiler.spec.blocks import Cluster, Gpu, Spec
+from parlay.compiler.spec.blocks.calibration import Call, Calls
 
 LOW: Final = ("fp8", "mxfp8", "nvfp4")
 """Precisions at which only the linear layers of the blocks run; the rest stays at bf16."""
@@ -15,13 +18,25 @@ HOST_RATE: Final = 12e9
 """Bytes/s between GPUs of one node through the host where the file says nothing: PCIe 3 x16."""
 
 
+class Speed(NamedTuple):
+    """What a collective was measured at: bytes/s, seconds a step."""
+
+    rate: float
+    latency: float
+
+
+MEASURED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+"""The collectives that a calibration knows."""
+NONE: Final[Mapping[str, Speed]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Wire:
     """What one rank of a group sends through: bytes/s, seconds a message, and the wire's name.
 
     `hop` is what a step of a ring takes in the mean, most of whose neighbours share a node. `near`
     is the bytes/s of the link inside the fast domain, `outside` the share of a group's peers that
-    lie beyond it.
+    lie beyond it. `measured` has what a calibration says of single collectives instead.
     """
 
     size: int
@@ -31,6 +46,7 @@ class Wire:
     link: str
     near: float
     outside: float
+    measured: Mapping[str, Speed] = field(default_factory=lambda: NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +85,57 @@ class Machine:
         reach = layout.reach(kind)
         near, latency = self._link()
         if reach.link == "link":
-            return Wire(reach.size, near, latency, latency, "link", near, 0.0)
-        host = self.cluster.node.host
-        through = (host.bandwidth_bytes_per_s if host else None) or HOST_RATE
+            measured = self._measured(reach)
+            return Wire(reach.size, near, latency, latency, "link", near, 0.0, measured)
+        through = self.host_rate()
         outside = 1.0 - (reach.size / reach.domains - 1) / max(1, reach.size - 1)
         if reach.link == "host":
-            return Wire(reach.size, min(near, through), latency, latency, "host", near, outside)
+            rate, measured = min(near, through), self._measured(reach)
+            return Wire(reach.size, rate, latency, latency, "host", near, outside, measured)
         rate, delay = self._fabric(reach, through)
         far = min(reach.nodes, reach.domains) / reach.size
         hop = far * delay + (1 - far) * latency
-        return Wire(reach.size, min(near, rate), delay, hop, "fabric", near, outside)
+        rate, measured = min(near, rate), self._measured(reach)
+        inside = self.cluster.calibration and self.cluster.calibration.link
+        if inside and inside.all_to_all:
+            near = inside.all_to_all.bandwidth_bytes_per_s
+        return Wire(reach.size, rate, delay, hop, "fabric", near, outside, measured)
 
-    def per_gpu_fabric(self) -> float:
-        """Bytes/s that one GPU gets on the fabric when all of its node send."""
+    def host_rate(self) -> float:
+        """Bytes/s between one GPU and host memory."""
+        measured = self.cluster.calibration and self.cluster.calibration.host_bytes_per_s
+        host = self.cluster.node.host
+        return measured or (host.bandwidth_bytes_per_s if host else None) or HOST_RATE
+
+    def per_gpu_fabric(self, collective: str = "") -> float:
+        """Bytes/s that one GPU gets on the fabric when all of its node send.
+
+        As `collective` was measured between nodes, where it was.
+        """
+        calls = self.cluster.calibration and self.cluster.calibration.fabric
+        call: Call | None = getattr(calls, collective, None) if calls and collective else None
+        if call is not None:
+            return call.bandwidth_bytes_per_s
         node = self.cluster.node
         if node.nic is None:
             return HOST_RATE
         return node.nic.bandwidth_bytes_per_s * node.nic.count / node.gpus / self._oversubscribed()
+
+    def _measured(self, reach: Reach) -> Mapping[str, Speed]:
+        """What a calibration says of the collectives over this kind of wire.
+
+        What was measured in one node by more ranks than a fast domain has, went over the host.
+        """
+        calibration, node = self.cluster.calibration, self.cluster.node
+        if calibration is None:
+            return NONE
+        calls, times = calibration.fabric, reach.size / min(reach.nodes, reach.domains)
+        if reach.link != "fabric":
+            calls, times = calibration.link, 1.0
+            domain = node.link.domain if node.link else 1
+            if calls is not None and (calls.ranks <= domain) != (reach.link == "link"):
+                return NONE
+        return _speeds(calls, times) if calls is not None else NONE
 
     def _link(self) -> tuple[float, float]:
         link = self.cluster.node.link
@@ -104,6 +154,17 @@ class Machine:
         if fabric is None or (fabric.pod is not None and self.cluster.nodes <= fabric.pod):
             return 1.0
         return fabric.oversubscription
+
+
+def _speeds(calls: Calls, times: float) -> Mapping[str, Speed]:
+    """Each collective that was measured; `times` ranks of a ring enter a node side by side."""
+    found: dict[str, Speed] = {}
+    for name in MEASURED:
+        call: Call | None = getattr(calls, name)
+        if call is not None:
+            many = 1.0 if name == "all_to_all" else times
+            found[name] = Speed(call.bandwidth_bytes_per_s * many, call.latency_s)
+    return found
 
 
 def wide_peak(gpu: Gpu, precision: str) -> float | None:

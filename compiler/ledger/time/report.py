@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops
-from parlay.compiler.ledger.time import collectives
+from parlay.compiler.ledger.time.calls import source_of
 from parlay.compiler.ledger.time.efficiency import COMMUNICATION, band
-from parlay.compiler.ledger.time.lines import CommunicationTime, Share, TimeLine
-from parlay.compiler.ledger.time.machine import LOW
+from parlay.compiler.ledger.time.lines import Share, TimeLine
 from parlay.compiler.ledger.time.step import Step, price
 from parlay.compiler.spec.blocks import Spec
 
@@ -39,7 +38,13 @@ WORDS: Mapping[str, str] = {
 
 def time_of(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) -> TimeLine:
     """The time of one step of a spec whose layout passed its checks; `table` prices it."""
-    step = price(spec, layout, table)
+    return report(spec, layout, price(spec, layout, table), table)
+
+
+def report(
+    spec: Spec, layout: Layout, step: Step, table: Mapping[str, Any] | None = None
+) -> TimeLine:
+    """A priced step of `spec` in lines."""
     train, cluster, model = spec.train, spec.cluster, spec.model
     assert train is not None and cluster is not None and model is not None
     seconds = step.seconds
@@ -52,7 +57,10 @@ def time_of(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) 
     achieved = per_token * tokens / seconds / cluster.gpus
     waits = step.waits
     shares = tuple(
-        Share(name, part * factors[name], factors[name], WORDS[name])
+        Share(
+            *(name, part * factors[name], factors[name], WORDS[name]),
+            source_of(name, step, spec, layout),
+        )
         for name, part in step.parts.items()
         if part
     )
@@ -87,7 +95,6 @@ def time_of(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) 
         flops_convention=flops.CONVENTION,
         band=band(spec, table),
         shares=shares,
-        communication=tuple(_lines(spec, layout, step)),
         formulas=formulas,
     )
 
@@ -102,68 +109,3 @@ def again_per_token(spec: Spec, step: Step) -> float:
     )
     tokens = train.micro_batch * train.seq / parallel.cp
     return on_rank * parallel.tp / tokens
-
-
-def _lines(spec: Spec, layout: Layout, step: Step) -> Iterator[CommunicationTime]:
-    factors = step.efficiency.factors
-    moved = step.transfers
-    whole = sum(t.seconds for t in moved) or 1.0
-    waited = step.parts.get("dp", 0.0)
-    for t in moved:
-        size = layout.size(t.group)
-        wire = collectives.sent(t.collective, size, t.message)
-        seconds = t.seconds * factors["dp"]
-        yield CommunicationTime(
-            group=t.group,
-            collective=t.collective,
-            dtype=t.dtype,
-            bytes_per_call=t.message,
-            wire_bytes_per_call=wire,
-            calls_per_step=t.calls,
-            link=t.link,
-            seconds=seconds,
-            exposed_seconds=waited * t.seconds / whole * factors["dp"],
-            formula=f"{t.calls} · {wire:.4g} B / {t.link} · {factors['dp']:.3g}",
-        )
-    yield from _each_microbatch(spec, layout, step)
-
-
-def _each_microbatch(spec: Spec, layout: Layout, step: Step) -> Iterator[CommunicationTime]:
-    """tp, cp, ep and pp of the busiest rank: seconds of what its microbatches send."""
-    train, parallel, model = spec.train, spec.parallel, spec.model
-    assert train is not None and model is not None
-    t = train.micro_batch * train.seq / parallel.cp
-    held = step.pipeline.parts(step.pipeline.counts[step.busiest])
-    chunk = step.pipeline.counts[step.busiest]
-    low = "bf16" if train.precision in LOW else train.precision
-    message = 2.0 * t * model.hidden
-    layers = chunk[0] + chunk[1]
-    routed = model.experts.top_k * message / parallel.tp if model.experts is not None else 0.0
-    scattered = parallel.sequence_parallel
-    kinds = {
-        "tp": ("reduce_scatter" if scattered else "all_reduce", message, layers * 4),
-        "cp": ("send", message * model.kv_heads / model.heads * 2, layers * 3 * (parallel.cp - 1)),
-        "ep": ("all_to_all", routed, chunk[1] * 4),
-        "pp": ("send", message / (parallel.tp if scattered else 1), 2),
-    }
-    for group, (collective, size, calls) in kinds.items():
-        if group not in layout.kinds or layout.size(group) == 1 or not calls:
-            continue
-        factor = step.efficiency.factors[group]
-        nominal = held.get(group, 0.0) if group != "pp" else step.parts.get("pp", 0.0)
-        times = step.microbatches if group != "pp" else 1
-        wire = collectives.sent(collective, layout.size(group), size)
-        link = layout.reach(group).link
-        count = int(calls * step.microbatches)
-        yield CommunicationTime(
-            group=group,
-            collective=collective,
-            dtype=low,
-            bytes_per_call=size,
-            wire_bytes_per_call=wire,
-            calls_per_step=count,
-            link=link,
-            seconds=nominal * times * factor,
-            exposed_seconds=step.parts.get(group, 0.0) * factor,
-            formula=f"{count} · {wire:.4g} B / {link} · {factor:.3g}",
-        )

@@ -21,6 +21,11 @@ def tokens(train: Train, parallel: Parallel) -> float:
     return train.micro_batch * train.seq / parallel.cp
 
 
+def element(train: Train) -> float:
+    """Bytes of an activation or weight that is sent: two, but for full precision."""
+    return {"fp64": 8.0, "fp32": 4.0}.get(train.precision, 2.0)
+
+
 def widths(model: Model, tp: int) -> tuple[float, float, float, float]:
     """Query, key and value widths on one rank, and that of a score's product."""
     mla = model.mla

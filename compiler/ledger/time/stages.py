@@ -8,7 +8,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.efficiency import Efficiency
-from parlay.compiler.ledger.time.layer import HOST_S, LAUNCH_S, Layer, Wires, layer
+from parlay.compiler.ledger.time.layer import HOST_S, LAUNCH_S, Layer, Wires, layer, pair_of
 from parlay.compiler.ledger.time.machine import Machine, Wire
 from parlay.compiler.ledger.time.parts import add, total
 from parlay.compiler.spec.blocks import Spec, Train
@@ -71,7 +71,7 @@ def wires(layout: Layout, machine: Machine) -> Wires:
         known = kind in layout.kinds and layout.size(kind) > 1
         return machine.wire(layout, kind) if known else None
 
-    return Wires(of("tp"), of("cp"), of("ep"), of("etp"), machine.per_gpu_fabric())
+    return Wires(of("tp"), of("cp"), of("ep"), of("etp"), machine.per_gpu_fabric("all_to_all"))
 
 
 def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficiency) -> Pipeline:
@@ -91,7 +91,10 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
         else EMPTY
         for kind in (False, True)
     ]
-    blocks += [_embedding(spec, machine, efficiency), _head(spec, machine, joined, efficiency)]
+    blocks += [
+        _embedding(spec, machine, joined, efficiency),
+        _head(spec, machine, joined, efficiency),
+    ]
     counts = [[0.0, 0.0, 0.0, 0.0] for _ in range(spec.parallel.pp)]
     held: dict[tuple[int, int], tuple[float, ...]] = {}
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
@@ -178,13 +181,23 @@ def repeated(recompute: Setting, sublayer: str, *, early: bool) -> float:
     return float(any(sublayer in SUBLAYERS.get(flag, ()) for flag in flags))
 
 
-def _embedding(spec: Spec, machine: Machine, efficiency: Efficiency) -> Block:
-    """A look-up: a row read and written a token; the backward adds to rows in fp32."""
+def _embedding(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -> Block:
+    """A look-up: a row read and written a token; the backward adds to rows in fp32.
+
+    Rows are dealt over tp, and what the ranks found is summed: whole, or each its tokens.
+    """
     model, train, parallel = spec.model, spec.train, spec.parallel
     assert model is not None and train is not None
     t = shapes.tokens(train, parallel)
     forward = {"pointwise": 4.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
     backward = {"pointwise": 12.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
+    if joined.tp is not None:
+        message = shapes.element(train) * t * model.hidden
+        if parallel.sequence_parallel:
+            forward["tp"] = collectives.seconds("reduce_scatter", joined.tp, message)
+            backward["tp"] = collectives.seconds("all_gather", joined.tp, message)
+        else:
+            forward["tp"] = collectives.seconds("all_reduce", joined.tp, message)
     return _made(forward, backward, efficiency)
 
 
@@ -207,6 +220,10 @@ def _head(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -
         "launch": 6 * LAUNCH_S,
     }
     if joined.tp is not None:
-        forward["tp"] = collectives.seconds("all_gather", joined.tp, 2.0 * t * model.hidden)
-        backward["tp"] = forward["tp"]
+        message = shapes.element(train) * t * model.hidden
+        backward["tp"] = sum(
+            collectives.seconds(name, joined.tp, message) for name in pair_of(parallel)
+        )
+        if parallel.sequence_parallel:
+            forward["tp"] = collectives.seconds("all_gather", joined.tp, message)
     return _made(forward, backward, efficiency)

@@ -11,7 +11,15 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.communication import microbatches as microbatches_of
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
-from parlay.compiler.ledger.time import bubble, collectives, efficiency, stages, traffic
+from parlay.compiler.ledger.time import (
+    bubble,
+    collectives,
+    efficiency,
+    measured,
+    shapes,
+    stages,
+    traffic,
+)
 from parlay.compiler.ledger.time.efficiency import Efficiency
 from parlay.compiler.ledger.time.machine import Machine
 from parlay.compiler.ledger.time.parts import add, total
@@ -46,7 +54,7 @@ def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) ->
     """Prices a spec whose layout passed its checks and whose model has a shape."""
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
-    rates = efficiency.of(spec, table)
+    rates = measured.over(efficiency.of(spec, table), spec, table)
     machine = Machine.of(spec, units=rates.units, peak=rates.peak)
     m = microbatches_of(spec)
     line = stages.pipeline(spec, layout, machine, rates)
@@ -119,7 +127,7 @@ def _hop(spec: Spec, layout: Layout, machine: Machine) -> float:
     if parallel.pp == 1:
         return 0.0
     cut = parallel.cp * (parallel.tp if parallel.sequence_parallel else 1)
-    message = 2.0 * train.micro_batch * train.seq * model.hidden / cut
+    message = shapes.element(train) * train.micro_batch * train.seq * model.hidden / cut
     each = collectives.seconds("send", machine.wire(layout, "pp"), message)
     return 2.0 * each * len(layout.stages) / parallel.pp
 
@@ -127,15 +135,12 @@ def _hop(spec: Spec, layout: Layout, machine: Machine) -> float:
 def _update(spec: Spec, layout: Layout, machine: Machine, held: Parameters) -> float:
     """Seconds of the optimizer's traffic, in GPU memory or over the host."""
     train, parallel = spec.train, spec.parallel
-    assert train is not None and spec.cluster is not None
+    assert train is not None
     if train.lora is not None:
         held = Parameters(held.total // 100)
     shard = layout.size("shard") if parallel.zero else 1
     inner = "expert_shard" if "expert_shard" in layout.kinds else "edp"
     expert = layout.size(inner) if parallel.zero and inner in layout.kinds else 1
     moved = UPDATE_BYTES * (held.dense / shard + held.expert / expert)
-    host = spec.cluster.node.host
-    rate = machine.memory_rate
-    if parallel.offload is not None and parallel.offload.name != "none":
-        rate = (host.bandwidth_bytes_per_s if host else None) or 12e9
-    return moved / rate
+    offloaded = parallel.offload is not None and parallel.offload.name != "none"
+    return moved / (machine.host_rate() if offloaded else machine.memory_rate)

@@ -15,7 +15,7 @@ from typing import Final
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.parameters import Parameters
-from parlay.compiler.ledger.time import collectives
+from parlay.compiler.ledger.time import collectives, shapes
 from parlay.compiler.ledger.time.machine import Machine
 from parlay.compiler.spec.blocks import Parallel, Train
 
@@ -75,7 +75,7 @@ def transfers(
         if size == 1:
             continue
         parts = layout.size(inner)
-        bytes_gradient, bytes_weight = number * gradient, number * 2.0
+        bytes_gradient, bytes_weight = number * gradient, number * shapes.element(train)
 
         one = partial(_transfer, layout, machine, number, bucket)
         times = microbatches if parallel.zero >= 2 else 1

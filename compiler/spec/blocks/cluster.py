@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.schema import (
     Derived,
     block,
@@ -127,11 +128,6 @@ class Reliability:
         "gpu_mtbf", "Mean time between failures of one GPU with its share of the node.", None
     )
     restart_s: float = time("restart", "From a failure to the first step again.", 600.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """Measured figures of this cluster, as `parlay calibrate` writes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,110 @@
+"""What each line of the communication ledger takes, and where its figures come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.comm import CommLine
+from parlay.compiler.ledger.time import collectives
+from parlay.compiler.ledger.time.efficiency import COMMUNICATION
+from parlay.compiler.ledger.time.layer import domains_share, pair_of
+from parlay.compiler.ledger.time.lines import CallTime
+from parlay.compiler.ledger.time.step import Step
+from parlay.compiler.spec.blocks import Spec
+
+COMPONENTS: Final[Mapping[str, str]] = MappingProxyType(
+    {"tp": "tp", "etp": "tp", "kv": "tp", "cp": "cp", "ep": "ep", "pp": "pp", "embedding": "pp"}
+)
+"""Group -> the component that its messages are; `dp` where the group is not here."""
+
+
+def call_times(
+    spec: Spec, layout: Layout, step: Step, lines: Sequence[CommLine]
+) -> tuple[CallTime, ...]:
+    """The times of `lines`, in their order.
+
+    What a component exposes on the busiest stage is shared out among its lines there by their
+    seconds. A `recv` runs beside the peer's `send` and waits for nothing of its own.
+    """
+    spent = [_seconds(spec, layout, step, line) for line in lines]
+    whole: dict[str, float] = {}
+    for line, seconds in zip(lines, spent, strict=True):
+        if line.collective != "recv" and step.busiest in line.stages:
+            component = COMPONENTS.get(line.group, "dp")
+            whole[component] = whole.get(component, 0.0) + seconds
+    found = []
+    for line, seconds in zip(lines, spent, strict=True):
+        component = COMPONENTS.get(line.group, "dp")
+        factor = step.efficiency.factors[component]
+        exposed = 0.0
+        if line.collective != "recv" and whole.get(component):
+            waited = step.parts.get(component, 0.0) * factor
+            exposed = waited * seconds / whole[component]
+        formula = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}"
+        source = _source((line.group, line.collective), component, step, spec, layout)
+        found.append(CallTime(seconds, exposed, f"{formula} x {factor:.3g}", source))
+    return tuple(found)
+
+
+def _seconds(spec: Spec, layout: Layout, step: Step, line: CommLine) -> float:
+    wire = step.machine.wire(layout, line.group)
+    if line.ranks != wire.size:
+        wire = replace(wire, size=line.ranks)
+    far, experts = 0.0, spec.model.experts if spec.model else None
+    if line.collective == "all_to_all":
+        far = step.machine.per_gpu_fabric("all_to_all")
+        if experts is not None and step.efficiency.dispatch_once and line.group == "ep":
+            far /= domains_share(experts, wire)
+    name = "send" if line.collective == "recv" else line.collective
+    each = collectives.seconds(name, wire, line.bytes_per_call, far=far)
+    factor = step.efficiency.factors[COMPONENTS.get(line.group, "dp")]
+    return line.calls_per_step * each * factor
+
+
+# ── Where it comes from ───────────────────────────────────────────────────────
+
+
+def source_of(component: str, step: Step, spec: Spec, layout: Layout) -> str:
+    """The source of a component of the step, a collective's or another's."""
+    if component in COMMUNICATION:
+        told = {
+            _source(sent, component, step, spec, layout)
+            for sent in _sent(component, step, spec, layout)
+        }
+        return "; ".join(sorted(told, reverse=True))
+    if component in step.efficiency.measured:
+        return _measured(spec)
+    return f"efficiency.toml, {step.efficiency.family} and {step.efficiency.stack}"
+
+
+def _sent(component: str, step: Step, spec: Spec, layout: Layout) -> Iterator[tuple[str, str]]:
+    """The groups and collectives that a component of the step is priced by."""
+    match component:
+        case "tp":
+            if layout.size("tp") > 1:
+                yield from (("tp", name) for name in pair_of(spec.parallel))
+            if "etp" in layout.kinds and layout.size("etp") > 1:
+                yield "etp", "all_gather"
+        case "cp" | "pp":
+            yield component, "send"
+        case "ep":
+            yield component, "all_to_all"
+        case _:
+            yield from ((each.group, each.collective) for each in step.transfers)
+
+
+def _source(sent: tuple[str, str], component: str, step: Step, spec: Spec, layout: Layout) -> str:
+    group, collective = sent
+    wire = step.machine.wire(layout, group)
+    if ("send" if collective == "recv" else collective) in wire.measured:
+        return _measured(spec)
+    return f"efficiency.toml, {component} of {step.efficiency.stack}; {wire.link} as stated"
+
+
+def _measured(spec: Spec) -> str:
+    assert spec.cluster is not None and spec.cluster.calibration is not None
+    return f"measured, {spec.cluster.calibration.source}"

@@ -1,0 +1,102 @@
+"""The messages of the ledger, priced one by one, against the step that is priced as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log2
+
+import pytest
+from parlay.compiler.ledger.document import Ledger
+
+Booked = Callable[..., Ledger]
+
+STACK = 'stack = "megatron-2025"'
+
+
+def seconds(book: Ledger, *groups: str, what: str = "") -> float:
+    """Of all calls of a step over `groups` on the first stage."""
+    return sum(
+        time.seconds
+        for line, time in zip(book.communication, book.calls, strict=True)
+        if line.group in groups and 0 in line.stages and line.what.startswith(what)
+    )
+
+
+def exposed(book: Ledger, *groups: str) -> float:
+    """What the step waits for over `groups`."""
+    return sum(
+        time.exposed_seconds
+        for line, time in zip(book.communication, book.calls, strict=True)
+        if line.group in groups and 0 in line.stages
+    )
+
+
+def share(book: Ledger, name: str) -> float:
+    """Seconds of a component of the step."""
+    assert book.time is not None
+    return next((each.seconds for each in book.time.shares if each.name == name), 0.0)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("tp", [2, 4, 8])
+def test_sums_over_tp_are_what_the_step_has(book: Booked, tp: int, recompute: str) -> None:
+    made = book(
+        parallel=f"tp = {tp} sequence_parallel = off zero = 1",
+        train=f"{STACK} recompute = {recompute}",
+    )
+    assert seconds(made, "tp") == pytest.approx(share(made, "tp"), rel=0.01)
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_gathers_of_the_input_run_beside_its_product(book: Booked, tp: int) -> None:
+    """Under sequence parallelism the backward's second gather of each sublayer hides: 4 of 5."""
+    made = book(parallel=f"tp = {tp} zero = 1", train=STACK)
+    assert share(made, "tp") / seconds(made, "tp") == pytest.approx(4 / 5, abs=0.01)
+
+
+@pytest.mark.parametrize(("nodes", "ep"), [(1, 4), (2, 8), (4, 16)])
+def test_exchanges_are_what_the_step_has(book: Booked, nodes: int, ep: int) -> None:
+    model = "qwen3-30b-a3b"
+    made = book(model=model, nodes=nodes, parallel=f"ep = {ep} zero = 1", train=STACK)
+    assert seconds(made, "ep") == pytest.approx(share(made, "ep"), rel=0.01)
+    [dispatch, _] = [line for line in made.communication if line.group == "ep"]
+    assert dispatch.calls_per_step == 48 * 2 * 64 // (8 * nodes)  # layers, passes, microbatches
+    assert dispatch.bytes_per_call == 2 * 4096 * 8 * 2048  # bf16, tokens, experts a token, hidden
+
+
+@pytest.mark.parametrize("parallel", ["zero = 0", "zero = 1", "zero = 3", "zero = 3 shard = 8"])
+def test_gradients_and_weights_are_what_the_step_has(book: Booked, parallel: str) -> None:
+    made = book(nodes=2, parallel=parallel, train=STACK)
+    groups = ("dp", "shard", "replicate", "world")
+    assert exposed(made, *groups) == pytest.approx(share(made, "dp"), rel=1e-6)
+    assert exposed(made, *groups) < seconds(made, *groups)
+
+
+def test_nothing_hides_without_overlap(book: Booked) -> None:
+    made = book(nodes=2, parallel="zero = 1 overlap = off", train=STACK)
+    assert exposed(made, "dp") == pytest.approx(seconds(made, "dp"), rel=0.05)
+
+
+def test_a_small_sum_takes_the_shorter_of_ring_and_tree(book: Booked) -> None:
+    """Eight bytes over 64 ranks of 8 nodes: 4·log2(64) messages of the card's latency."""
+    made = book(nodes=8, parallel="zero = 1", train=STACK)
+    line, time = next(
+        pair
+        for pair in zip(made.communication, made.calls, strict=True)
+        if pair[0].what == "labels that count"
+    )
+    nic = made.spec.cluster and made.spec.cluster.node.nic
+    assert nic is not None and line.algorithm == "tree"
+    factor = float(time.formula.rpartition(" x ")[2])
+    assert time.seconds == pytest.approx(factor * 4 * log2(64) * nic.latency_s, rel=0.01)
+
+
+def test_what_is_received_is_waited_for_once(book: Booked) -> None:
+    made = book(nodes=2, parallel="pp = 2 zero = 1", train=STACK)
+    times = {
+        line.collective: time
+        for line, time in zip(made.communication, made.calls, strict=True)
+        if line.group == "pp"
+    }
+    assert times["recv"].seconds == times["send"].seconds
+    assert times["recv"].exposed_seconds == 0 < times["send"].exposed_seconds
