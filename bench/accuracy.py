@@ -63,12 +63,13 @@ def document(path: Path) -> tuple[dict[str, Any], list[Scored]]:
     ordered = {
         "version": 1,
         "step_time": figures.pop("step_time"),
-        "memory": memory["memory"],
+        "memory": memory.pop("memory"),
         "ranking": figures.pop("ranking"),
-        "out_of_memory": memory["out_of_memory"],
+        "out_of_memory": memory.pop("out_of_memory"),
         "unstated": figures.pop("unstated"),
         "skipped": skipped,
         **figures,
+        **memory,
         "baseline": baseline,
     }
     return ordered, scored
@@ -85,7 +86,11 @@ def show(figures: dict[str, Any]) -> str:
             lines.append(f"{_line(name, row)}   flat: {beside['median']:6.1%} {beside['p90']:6.1%}")
     rank, guess = figures["ranking"], figures["baseline"]["ranking"]
     lines += ["", "ranking: " + _ranking(rank), "   flat: " + _ranking(guess)]
-    lines += [_line("memory", figures["memory"]), _fitted(figures["out_of_memory"])]
+    lines += ["", _line("memory", figures["memory"])]
+    for title in ("memory_by_class", "memory_by_source"):
+        lines += [_line(f"  {name}", row) for name, row in figures[title].items()]
+    lines += [f"  {n} left out: {why}" for why, n in figures["memory_skipped"].items()]
+    lines += [_fitted(figures["out_of_memory"])]
     lines += ["", "skipped", *(f"  {n:5d}  {why}" for why, n in figures["skipped"].items())]
     return "\n".join(lines)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fit import fit, measured_seconds
+from memory_page import section
 from parlay.compiler.ledger.memory import account
 from parlay.compiler.ledger.time import time_of
 from parlay.compiler.ledger.time.step import price
@@ -41,7 +42,7 @@ def page(figures: Mapping[str, Any], scored: Sequence[Scored]) -> str:
     lines += ["## By class and accelerator", "", *_table(figures, "by_class_accelerator"), ""]
     lines += ["## By source", "", *_table(figures, "by_source"), ""]
     lines += ["## Ranking layouts of equal work", "", *_ranking(figures), ""]
-    lines += ["## Memory", "", *_memory(figures), ""]
+    lines += ["## Memory", "", *section(figures), ""]
     lines += ["## Rows left out", "", "| rows | why |", "|---:|---|"]
     lines += [f"| {n} | {why} |" for why, n in figures["skipped"].items()]
     lines += ["", f"## The {WORST} worst rows", "", *_worst(scored), ""]
@@ -112,20 +113,6 @@ def _ranking(figures: Mapping[str, Any]) -> Iterator[str]:
             )
     yield ""
     yield "Asked: regret at most 1 % in the median and 3 % in the mean, 80 % of pairs right."
-
-
-def _memory(figures: Mapping[str, Any]) -> Iterator[str]:
-    row, told = figures["memory"], figures["out_of_memory"]
-    if row["count"]:
-        yield (
-            f"{row['count']} rows state a peak in bytes: median error {row['median']:.1%}, "
-            f"90th percentile {row['p90']:.1%}."
-        )
-    yield (
-        f"Of {told['stated']} runs that ran out of memory {told['told_right']} are told so; of "
-        f"{told['ran']} that ran {told['ran_told_right']} are told to fit, with the usual "
-        "recompute where a row states none."
-    )
 
 
 def _worst(scored: Sequence[Scored]) -> Iterator[str]:

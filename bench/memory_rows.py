@@ -107,7 +107,7 @@ def peak_error(row: Row) -> float | str:
     """
     try:
         if priced(row) and "exact bytes" not in row["notes"]:
-            spec = by_operator(spec_of(row, usual_of(stack_of(row))), row)
+            spec = said_by_torchtitan(spec_of(row, usual_of(stack_of(row))), row)
             held = account(spec, lay_out(spec)).worst.peak_bytes
             share = RESERVED.get(row["source_group"], 1.0)
             return held * share / (float(row["peak_mem_gib"]) * 2**30) - 1.0
@@ -117,11 +117,20 @@ def peak_error(row: Row) -> float | str:
     return made if isinstance(made, str) else made.error
 
 
-def by_operator(spec: Spec, row: Row) -> Spec:
-    """`selective (op)` is what a bare `selective` is to torchtitan."""
-    if "(op" not in row["recompute"] or spec.train is None:
+def said_by_torchtitan(spec: Spec, row: Row) -> Spec:
+    """What torchtitan's rows say in words of their own.
+
+    `selective (op)` is what a bare `selective` is to it; since 2025 `torch.compile` takes the loss.
+    """
+    train = spec.train
+    if train is None or not train.stack.startswith("torchtitan"):
         return spec
-    return replace(spec, train=replace(spec.train, recompute=Setting("selective")))
+    if "op" in re.split(r"\W+", row["recompute"]):
+        train = replace(train, recompute=Setting("selective"))
+    year = re.search(r"_(20\d\d)\d\d_", row["source_url"])
+    if train.stack.startswith("torchtitan-compile") and year is not None and int(year[1]) >= 2025:
+        train = replace(train, stack=f"{train.stack}-fused_loss")
+    return replace(spec, train=train)
 
 
 def _fits(spec: Any, layout: Any) -> bool:

@@ -163,6 +163,24 @@ def test_a_fused_loss_keeps_logits_twice(parallel: str, micro: int, logits: int)
 
 
 @pytest.mark.parametrize(
+    ("stack", "kept", "passing"),
+    [
+        ("torchtitan", 4, 8),
+        ("torchtitan-compile", 4, 8),
+        ("torchtitan-compile-fused_loss", 2, 2),
+        ("llmfoundry", 2, 2),
+        ("megatron", 4, 2),
+        ("parlay-fused_loss", 4, 8),
+    ],
+)
+@pytest.mark.parametrize("vocab", [256, 384, 1024])
+def test_bytes_of_a_logit(stack: str, kept: int, passing: int, vocab: int) -> None:
+    found = lines(memory(*job(text(stack=stack).replace("vocab = 256", f"vocab = {vocab}")))[0])
+    assert found["probabilities of the loss"] == kept * 128 * vocab
+    assert found["logits while the loss runs"] == passing * 128 * vocab
+
+
+@pytest.mark.parametrize(
     ("top_k", "ffn", "parallel", "visits", "features"),
     [
         (2, 96, "", 2 * 128, 96),

@@ -95,6 +95,15 @@ TORCHTITAN: Final = Stack(
 )
 """FSDP2 keeps the fp32 weights as the only copy and gathers them in bf16."""
 
+LLMFOUNDRY: Final = Stack(
+    name="llmfoundry",
+    master_is_weights=True,
+    loss_saved=2,
+    loss_transient_alone=2,
+    source="llm-foundry: FSDP, fused loss on 16-bit logits",
+)
+"""As torchtitan's, but eager, with a loss whose kernel keeps the logits as they are."""
+
 STACKS: Final = {
     "parlay": PARLAY,
     "megatron": MEGATRON,
@@ -103,24 +112,32 @@ STACKS: Final = {
     "deepspeed": DEEPSPEED,
     "torchtitan": TORCHTITAN,
     "fsdp": TORCHTITAN,
+    "llmfoundry": LLMFOUNDRY,
 }
 
-OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+OPTIONS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = MappingProxyType(
     {
-        "deterministic": {"deterministic": True},
-        "local": {"local": True},
-        "fused_loss": {"loss_saved": 8},
-        "masks": {"masks": True},
-        "sequential": {"sequential": True},
+        "megatron": {
+            "deterministic": {"deterministic": True},
+            "local": {"local": True},
+            "fused_loss": {"loss_saved": 8},
+            "masks": {"masks": True},
+            "sequential": {"sequential": True},
+        },
+        "torchtitan": {"fused_loss": {"loss_saved": 2, "loss_transient_alone": 2}},
     }
 )
-"""Words of a stack that counts libraries, by the option of Megatron-LM that each stands for.
+"""Words of a stack, by the option of Megatron-LM that each stands for:
 
 deterministic   `--deterministic-mode`, with the cuBLAS workspace and the kernels that it asks for
 local           `--transformer-impl local`: without Transformer Engine
 fused_loss      `--cross-entropy-loss-fusion`: fp32 logits are kept beside their exponentials
 masks           attention masks made in the data loader, as is the default
 sequential      without `--moe-grouped-gemm`: experts one after another
+
+and of torchtitan:
+
+fused_loss      the loss compiled too, as since 2025: 16-bit logits are kept, and their gradient
 """
 
 
@@ -129,11 +146,10 @@ def stack_of(name: str) -> Stack:
     """The conventions of a stack; one that is not in the table counts as eager PyTorch."""
     first, *words = name.lower().split("-")
     stack = STACKS.get(first, PARLAY)
-    if not stack.libraries:
-        return stack
+    known = OPTIONS.get(stack.name, {})
     given: dict[str, Any] = {}
     for word in words:
-        given |= OPTIONS.get(word, {})
+        given |= known.get(word, {})
     return replace(stack, **given)
 
 
