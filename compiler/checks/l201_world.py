@@ -90,7 +90,8 @@ def _indivisible(subject: Subject, world: int, model: int) -> Diagnostic:
     at = next((name for name in names if world % getattr(subject.parallel, name)), names[-1])
     size = getattr(subject.parallel, at)
     if world % size:
-        reason = f"{size} does not divide {world}" if size <= world else f"more than {world} GPUs"
+        beyond = f"more than {words.counted(world, 'GPU')}"
+        reason = f"{size} does not divide {world}" if size <= world else beyond
     else:
         reason = "one factor too many"
     span, label = subject.label(f"parallel.{at}", reason)

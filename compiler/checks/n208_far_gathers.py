@@ -87,7 +87,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     help, fixes = _help(subject)
     yield warning(
         CODE,
-        f"gathering the weights takes {each.ratio:.2g} times as long as computing with them",
+        f"gathering the weights takes {_times(each.ratio)} times as long as computing with them",
         span,
         label,
         also=[
@@ -128,12 +128,22 @@ def _seconds(subject: Subject, peak: float) -> _Each:
     return _Each(speed, train.micro_batch * train.seq // parallel.cp, peak, used)
 
 
+def _stays(subject: Subject) -> bool:
+    """Whether weights are sharded, and every shard group is inside a node."""
+    layout = subject.layout
+    return layout is not None and subject.parallel.shard > 1 and layout.reach("shard").nodes == 1
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
+
+
 def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
-    """Shards inside the node, else a lower stage, where either fits the memory."""
+    """Shards inside the node, or a lower stage, where either fits the memory."""
     if subject.searching:
         return [], []
     parallel, cluster = subject.parallel, subject.cluster
-    inside = cluster.node.gpus // (parallel.tp if parallel.tp < cluster.node.gpus else 1)
+    inside = max(cluster.node.gpus // parallel.tp, 1)
     help: list[str] = []
     fixes: list[Fix] = []
     for values, what in (
@@ -141,6 +151,9 @@ def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
         ({"parallel.zero": 1}, "zero = 1 sends gradients once a step"),
     ):
         other = subject.with_values(values)
+        # With tp over a whole node, or dp far apart in `order`, no shard stays inside one.
+        if values.get("parallel.shard") and not _stays(other):
+            continue
         if not suggest.holds(subject, values) or not budget.fits(other):
             continue
         help.append(f"{what}, and fits{budget.figures(other)}")

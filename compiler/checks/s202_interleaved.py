@@ -56,9 +56,10 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         return
     span, label = subject.label("parallel.schedule", f"wants a multiple of {pp} microbatches")
     near = microbatches.near(subject, least=pp, multiple=pp)
+    many = words.counted(number, "microbatch", "microbatches")
     yield error(
         CODE,
-        f"{words.counted(number, 'microbatch', 'microbatches')} are no multiple of pp = {pp}",
+        f"{many} {'is' if number == 1 else 'are'} no multiple of pp = {pp}",
         span,
         label,
         also=[

@@ -69,7 +69,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     bare = [rank for rank in range(pp) if held[rank] == 0]
     if not bare:
         return
-    ranks = words.listed(bare[:5]) + (" and more" if len(bare) > 5 else "")
+    ranks = words.listed([*bare[:5], "more"] if len(bare) > 5 else bare)
     what = "pipeline rank" if len(bare) == 1 else "pipeline ranks"
     path = "model.experts.dense_layers" if experts.dense_layers else "model.experts.every"
     span, label = subject.label(path, _words(experts.dense_layers, experts.every))

@@ -71,7 +71,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
 
 def _slip(subject: Subject, path: str, literal: Literal) -> Diagnostic:
     plain, binary = literal.number * 1000, literal.number * 1024
-    said = str(plain) if plain.denominator > 1 else f"{int(plain):,}"
+    said = f"{float(plain):,.12g}"
     name = path.rpartition(".")[2]
     texts = [
         text
@@ -85,6 +85,6 @@ def _slip(subject: Subject, path: str, literal: Literal) -> Diagnostic:
         literal.span,
         f"{literal.with_unit('Ki')} would be {float(binary):,.10g}",
         notes=["k counts thousands, Ki counts 1,024s"],
-        help=[f"`{literal.with_unit('Ki')}` or `{plain}` says which is meant"],
+        help=[f"`{literal.with_unit('Ki')}` or `{float(plain):.12g}` says which is meant"],
         fixes=literals.replaced(subject, literal, texts),
     )

@@ -50,10 +50,10 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         return
     span, label = subject.label("train.optimizer.betas", "of the first and of the second moment")
     if len(betas) != 2:
-        message = f"Adam has two betas, not {words.counted(len(betas), 'beta')[:-5].strip()}"
+        message = f"Adam has two betas, not {len(betas) or 'none'}"
     else:
         beyond = [f"{beta:g}" for beta in betas if not 0 <= beta < 1]
-        message = f"a beta of {words.listed(beyond)} is not below 1"
+        message = f"a beta of {words.listed(beyond)} is not from 0 to below 1"
     yield error(
         CODE,
         message,

@@ -100,7 +100,7 @@ def _cuts(a: Holder, b: Holder) -> Iterator[Cut]:
             yield Cut(f"parallel.{name}", f"{name} {getattr(x, name)} -> {getattr(y, name)}")
     stages = [[(s.stage, s.first, s.last) for s in each.layout.stages] for each in (a, b)]
     if x.pp == y.pp and stages[0] != stages[1]:
-        path = "parallel.stages" if x.chunks == y.chunks else "parallel.chunks"
+        path = "parallel.stages" if x.schedule == y.schedule else "parallel.schedule"
         yield Cut(path, "other layers on each stage")
     if a.layout.stages and b.layout.stages and padded_vocab(a.spec) != padded_vocab(b.spec):
         rows = f"{padded_vocab(a.spec)} -> {padded_vocab(b.spec)} rows"
