@@ -44,6 +44,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         "arguments and launch script for Megatron-LM, core 0.16 to 0.20: tp, pp by one_f_one_b "
         "and interleaved, cp, ep, etp, dp with ZeRO, latent attention and experts",
     ),
+    "accelerate": Target(
+        "parlay.compiler.backends.accelerate",
+        "a configuration for Accelerate 1.15, the training script being yours: dp by FSDP2 (ZeRO "
+        "2 and 3, HSDP) with tp and cp, by DeepSpeed (ZeRO 1 to 3, parts on the host), or whole",
+    ),
     "kubernetes": Target(
         "parlay.compiler.backends.kubernetes",
         "a TrainJob for Kubeflow Trainer 2.2 to 2.4 that starts the code of the target torch, or "
