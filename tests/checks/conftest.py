@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from parlay.compiler import pipeline
+from parlay.compiler.checks import Subject, subject_of
 from parlay.dsl.diagnostics import Diagnostic
 
 Check = Callable[[str], tuple[Diagnostic, ...]]
@@ -40,3 +41,14 @@ def check(tmp_path: Path) -> Check:
         return pipeline.check(path).diagnostics
 
     return checked
+
+
+@pytest.fixture
+def subject() -> Callable[[str], Subject]:
+    """The first phase of a text, as the rules see it."""
+
+    def read(text: str) -> Subject:
+        path = Path("run.par")
+        return subject_of(pipeline.load(path, {path.resolve(): text}).phases[0])
+
+    return read
