@@ -321,6 +321,7 @@ def catalog(
 def _known(targets: list[str]) -> list[str]:
     from parlay.compiler.backends import TARGETS
 
+    targets = list(dict.fromkeys(name for given in targets for name in given.split(",")))
     for target in targets:
         if target not in TARGETS:
             names = ", ".join(TARGETS)

@@ -6,7 +6,7 @@ an exception is a fault of Parlay's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -87,7 +87,12 @@ def checked(job: Job, targets: Iterable[str] = ()) -> Job:
     if targets:
         from parlay.compiler.backends import refusals
 
-        told += [said for phase in job.phases for name in targets for said in refusals(name, phase)]
+        told += [
+            said
+            for phase in job.phases
+            for name in targets
+            for said in refusals(name, phase, targets)
+        ]
     told += _asserted(replace(job, diagnostics=tuple(told)))
     return Job(job.path, job.sources, job.phases, tuple(dict.fromkeys(told)))
 
@@ -105,12 +110,15 @@ def _asserted(job: Job) -> Iterator[Diagnostic]:
             yield from judge(phase, ledger(phase, layout), job.sources).diagnostics
 
 
-def emit(job: Job, target: str) -> Emission:
-    """The files of `target` for every phase; an `Emission` without files says why."""
+def emit(job: Job, target: str, beside: Sequence[str] = ()) -> Emission:
+    """The files of `target` for every phase; an `Emission` without files says why.
+
+    `beside` are the targets asked for with it: a batch script starts the code of one of them.
+    """
     from parlay.compiler.backends import emitter
     from parlay.compiler.backends.emission import Emission
 
-    emit_phase = emitter(target)
+    emit_phase = emitter(target, beside)
     files: dict[str, str] = {}
     told: list[Diagnostic] = []
     names = _folders([phase.name for phase in job.phases])

@@ -86,10 +86,10 @@ class Checkpoints:
         step: int = manifest["step"]
         return step
 
-    def after(self, step: int) -> None:
-        """Before: step `step` is done. After: it is saved, or being saved, if it is due."""
+    def after(self, step: int, *, now: bool = False) -> None:
+        """Before: step `step` is done. After: it is saved, or being saved, if due or `now`."""
         done = step + 1
-        if done == self.plan.steps or (self.every and done % self.every == 0):
+        if now or done == self.plan.steps or (self.every and done % self.every == 0):
             self.save(done)
 
     def save(self, step: int) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
-from parlay.dsl.diagnostics import Diagnostic
+from parlay.dsl.diagnostics import Diagnostic, Severity
 from parlay.dsl.source import Source
 
 
@@ -49,6 +50,11 @@ TARGETS: Final[Mapping[str, Target]] = {
         "a configuration for Accelerate 1.15, the training script being yours: dp by FSDP2 (ZeRO "
         "2 and 3, HSDP) with tp and cp, by DeepSpeed (ZeRO 1 to 3, parts on the host), or whole",
     ),
+    "slurm": Target(
+        "parlay.compiler.backends.slurm",
+        "a batch script that starts the code of the target torch, megatron or deepspeed asked for "
+        "beside it, or of `entry`: rendezvous, logs, NCCL by fabric, a save before the time limit",
+    ),
     "kubernetes": Target(
         "parlay.compiler.backends.kubernetes",
         "a TrainJob for Kubeflow Trainer 2.2 to 2.4 that starts the code of the target torch, or "
@@ -56,17 +62,25 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
 }
 
+STARTS_OTHERS: Final = ("slurm",)
+"""Targets whose files start the code of another one, asked for beside them or named by the file."""
+
 Emitter = Callable[[Phase, Layout, Mapping[str, Source]], Emission]
 
 
-def emitter(target: str) -> Emitter:
-    """The emitting function of a known target."""
+def emitter(target: str, beside: Sequence[str] = ()) -> Emitter:
+    """The emitting function of a known target; `beside` are the targets asked for with it."""
     found: Any = import_module(TARGETS[target].module)
+    if target in STARTS_OTHERS:
+        return partial(found.emit, beside=beside)
     return found.emit  # type: ignore[no-any-return]
 
 
-def refusals(target: str, phase: Phase) -> Iterator[Diagnostic]:
-    """What the rules of a target find, and every field that it cannot express."""
+def refusals(target: str, phase: Phase, beside: Sequence[str] = ()) -> Iterator[Diagnostic]:
+    """What the rules of a target find, and every field that it cannot express.
+
+    `beside` are the targets asked for with it, which tell their own.
+    """
     from parlay.compiler.backends.rules import found
 
     told = list(found(target, phase))
@@ -74,4 +88,5 @@ def refusals(target: str, phase: Phase) -> Iterator[Diagnostic]:
     # What a rule has told is not told again by what cannot be emitted.
     places = {each.span for each in told}
     module: Any = import_module(TARGETS[target].module)
-    yield from (each for each in module.refusals(phase) if each.span not in places)
+    of_code = module.refusals(phase, *([beside] if target in STARTS_OTHERS else []))
+    yield from (each for each in of_code if each.span not in places)

@@ -25,7 +25,7 @@ def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
     job = pipeline.check(file, targets)
     if refused(opened(job, "compile")):
         return 1
-    emissions = [(target, pipeline.emit(job, target)) for target in targets]
+    emissions = [(target, pipeline.emit(job, target, targets)) for target in targets]
     for _, emission in emissions:
         if refused(replace(job, diagnostics=emission.diagnostics)):
             return 1

@@ -70,9 +70,13 @@ def test_several_nodes(kind: str, tmp_path: Path) -> None:
         "open-mode=append",
         "no-requeue",
     ]
-    assert lines[-1] == ("srun --kill-on-bad-exit=1 --output=logs/%x-%j-%n.out bash launch.sh")
+    assert lines[-3:] == [
+        "srun --kill-on-bad-exit=1 --open-mode=append --output=logs/%x-%j-%n.out \\",
+        '  bash -c "$node" - \\',
+        "  bash launch.sh",
+    ]
     assert 'scontrol show hostnames "$SLURM_JOB_NODELIST"' in text
-    assert "trap" not in text
+    assert "trap" not in text and "requeue" not in text.replace("no-requeue", "")
 
 
 def test_a_job_that_saves_is_queued_again(tmp_path: Path) -> None:
@@ -80,9 +84,8 @@ def test_a_job_that_saves_is_queued_again(tmp_path: Path) -> None:
         "job.sbatch"
     ]
     read_by_bash(text)
-    assert "#SBATCH --requeue\n#SBATCH --signal=B:USR1@120\n" in text
-    assert "trap 'scontrol requeue \"$SLURM_JOB_ID\"' USR1\n" in text
-    assert text.endswith('%x-%j-%n.out bash launch.sh --resume &\nwait "$!"\n')
+    assert "#SBATCH --requeue\n#SBATCH --signal=B:USR1@300\n" in text
+    assert text.endswith('  bash launch.sh --resume &\nranks=$!\nwait "$ranks"\n')
 
 
 def test_one_node_of_gpus_needs_no_meeting_place(tmp_path: Path) -> None:

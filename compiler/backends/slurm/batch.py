@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,45 +25,73 @@ NCCL: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 one. What the site has set already wins."""
 
 
+BEFORE: Final = 300
+"""Seconds before the time limit at which a job is told to save, end, and queue itself again."""
+
+PATIENCE: Final = 240
+"""Seconds that it is given to save; after them it is queued again as it stands."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is started: `command` on every node of `cluster`, by shell words that are safe.
+    """What is started: `command`, in lines, on every node of `cluster`, by shell words that are
+    safe.
 
-    `source` is the `.par` file's name, `fabric` the comment on where its kind comes from.
-    A job that `resumes` goes on from its last save each time it starts; only such a job is queued
-    again.
+    `source` is the `.par` file's name, `fabric` the comment on where its kind comes from, `exports`
+    are lines of bash, `settings` those of sbatch. A job that `resumes` goes on from its last save
+    each time it starts; only such a job is queued again.
     """
 
     source: str
     cluster: Cluster
-    command: str
+    command: Sequence[str]
     resumes: bool
     fabric: str = ""
+    exports: Sequence[str] = ()
+    settings: Sequence[str] = ()
 
 
 def needed(cluster: Cluster) -> bool:
     """Whether there is a scheduler to ask: several nodes, or GPUs."""
-    return cluster.nodes > 1 or _has_gpus(cluster)
+    return cluster.nodes > 1 or has_gpus(cluster)
+
+
+def has_gpus(cluster: Cluster) -> bool:
+    """Whether a rank is a GPU; else it is a process on CPUs."""
+    link = cluster.node.link
+    return link is None or link.kind != "shared_memory"
 
 
 def script(job: Job) -> str:
     """The text of job.sbatch."""
-    cluster = job.cluster
-    kind = cluster.fabric.kind if cluster.fabric and cluster.nodes > 1 else ""
+    cluster, gpus = job.cluster, has_gpus(job.cluster)
+    named = cluster.fabric.kind if cluster.fabric and cluster.nodes > 1 and gpus else ""
     return render(
         "slurm/job.sbatch.j2",
         {
             "source": Code(job.source),
             "name": Code(plain(job.source)),
             "nodes": cluster.nodes,
-            "gpus": cluster.node.gpus if _has_gpus(cluster) else 0,
+            "gpus": cluster.node.gpus if gpus else 0,
+            "settings": [Code(setting) for setting in job.settings],
+            "site": Code(_site(job.settings)),
             "several": cluster.nodes > 1,
             "resumes": job.resumes,
-            "command": Code(job.command),
+            "before": BEFORE,
+            "patience": PATIENCE,
+            "start": Code(" \\\n  ".join(job.command)),
+            "exports": [Code(line) for line in job.exports],
             "fabric": Code(job.fabric),
-            "nccl": [Code(f'export {n}="${{{n}:-{value}}}"') for n, value in NCCL.get(kind, ())],
+            "nccl": [Code(f'export {n}="${{{n}:-{value}}}"') for n, value in NCCL.get(named, ())],
         },
     )
+
+
+def _site(settings: Sequence[str]) -> str:
+    """What is left to be told on the command line, where the site has no default for it."""
+    told = {setting.partition("=")[0] for setting in settings}
+    left = [f"--{name}" for name in ("account", "partition", "time") if name not in told]
+    return f", with the site's {', '.join(left)}" if left else ""
 
 
 def plain(name: str) -> str:
@@ -73,8 +102,3 @@ def plain(name: str) -> str:
     stem = name.removesuffix(".par")
     kept = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")
     return kept[:LONGEST].rstrip("-._") or "parlay"
-
-
-def _has_gpus(cluster: Cluster) -> bool:
-    link = cluster.node.link
-    return link is None or link.kind != "shared_memory"

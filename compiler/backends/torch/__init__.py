@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from parlay.compiler.backends import slurm
 from parlay.compiler.backends.emission import Emission
-from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import render
+from parlay.compiler.backends.slurm.entries import job_of
 from parlay.compiler.backends.torch.context import context
 from parlay.compiler.backends.torch.plan import plan_of
 from parlay.compiler.backends.torch.refusals import refusals
@@ -42,19 +42,10 @@ def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emissio
 
 def _batch(structure: Structure) -> str | None:
     """job.sbatch, where there is a cluster to queue on."""
-    spec, origins = structure.phase.spec, structure.phase.origins
-    if spec.cluster is None or not slurm.needed(spec.cluster):
+    phase = structure.phase
+    if phase.spec.cluster is None or not slurm.needed(phase.spec.cluster):
         return None
-    known = origins.get("cluster.fabric.kind") is not None
-    return slurm.script(
-        slurm.Job(
-            source=file_name(origins),
-            cluster=spec.cluster,
-            command="bash launch.sh" + (" --resume" if structure.saves else ""),
-            resumes=structure.saves,
-            fabric=structure.at("cluster.fabric.kind") if known else "",
-        )
-    )
+    return slurm.script(job_of("torch", phase, structure.sources, folder=""))
 
 
 def dump(plan: Mapping[str, object]) -> str:

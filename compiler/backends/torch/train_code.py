@@ -79,6 +79,7 @@ def _loop(structure: Structure) -> dict[str, Any]:
     writes = "writes" if structure.mesh else "True"
     return {
         "saves": structure.saves,
+        "stop_device": Code("mesh.device" if structure.mesh else "job.device"),
         "saved_by": Code(", ".join(asked)),
         "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
@@ -172,6 +173,7 @@ def _imports(structure: Structure) -> list[str]:
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
     gradients = "ShardedGradients" if structure.zero else "Gradients"
     lines += [f"from parlay.runtime.shard import AdamW, {gradients}"]
+    lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
     lines += ["from parlay.runtime.weights import Weights", "from torch import Tensor"]
     return lines

@@ -20,6 +20,7 @@ from parlay.runtime.pipeline import Batch
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import cosine
 from parlay.runtime.shard import AdamW, ShardedGradients
+from parlay.runtime.stop import Stop
 from parlay.runtime.weights import Weights
 from torch import Tensor
 
@@ -131,6 +132,7 @@ def main() -> None:
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
     job.weights.all_gather(axis=mesh.dp)
+    stop = Stop(mesh.device)
 
     writes = mesh.dp.first
     log = Log(job.plan, writes=writes, folder=folder, start=start)
@@ -138,7 +140,10 @@ def main() -> None:
         loss = backward(job, job.data.batch(step))
         norm = update(job, step)
         log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
-        saves.after(step)
+        stopping = stop.asked()
+        saves.after(step, now=stopping)
+        if stopping:
+            break
     saves.wait()
     log.close()
     dist.destroy_process_group()

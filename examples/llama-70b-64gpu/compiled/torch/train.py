@@ -20,6 +20,7 @@ from parlay.runtime.pipeline import Batch, Chunks
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import cosine
 from parlay.runtime.shard import AdamW, ShardedGradients
+from parlay.runtime.stop import Stop
 from parlay.runtime.timeline import Timeline
 from parlay.runtime.weights import Weights
 from torch import Tensor
@@ -145,6 +146,7 @@ def main() -> None:
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
     job.weights.all_gather(axis=mesh.dp)
+    stop = Stop(mesh.device)
 
     writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
     log = Log(job.plan, writes=writes, folder=folder, start=start)
@@ -152,7 +154,10 @@ def main() -> None:
         loss = backward(job, job.data.batch(step))
         norm = update(job, step)
         log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
-        saves.after(step)
+        stopping = stop.asked()
+        saves.after(step, now=stopping)
+        if stopping:
+            break
     saves.wait()
     log.close()
     dist.destroy_process_group()

@@ -16,7 +16,8 @@ mapfile -d '' -t arguments < <(grep -v '^#' arguments.txt | xargs printf '%s\0')
 exec torchrun \
   --nnodes 32 \
   --nproc-per-node 8 \
-  --rdzv-backend c10d \
+  --rdzv-backend "${PET_RDZV_BACKEND:-c10d}" \
   --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
   "$MEGATRON_LM/pretrain_gpt.py" \
-  "${arguments[@]}"
+  "${arguments[@]}" \
+  "$@"

@@ -6,6 +6,6 @@ cd "$(dirname "$0")"
 exec torchrun \
   --nnodes 1 \
   --nproc-per-node 8 \
-  --rdzv-backend c10d \
+  --rdzv-backend "${PET_RDZV_BACKEND:-c10d}" \
   --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
   train.py
