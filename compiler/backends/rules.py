@@ -40,6 +40,8 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B421": "b421_saved_activations",
         "B422": "b422_expert_tp",
         "B423": "b423_param_gather",
+        "B424": "b424_dispatcher_node",
+        "B425": "b425_window_ring",
     },
     "deepspeed": {
         "B501": "b501_zero_pipeline",
@@ -53,6 +55,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B509": "b509_elastic",
         "B510": "b510_schedule",
         "B511": "b511_offload",
+        "B512": "b512_kv_heads",
     },
     "torchtitan": {
         "B601": "b601_kv_heads",
@@ -66,6 +69,8 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B609": "b609_positions",
         "B610": "b610_options",
         "B611": "b611_experts",
+        "B612": "b612_few_microbatches",
+        "B613": "b613_compiled_halves",
     },
 }
 """Target -> code -> module."""

@@ -1,7 +1,9 @@
 """Tensor parallelism leaves the fast domain.
 
 What
-    The ranks of one TP group lie in one fast domain (`cluster.node.link.domain` GPUs).
+    The ranks of one TP group lie in one fast domain (`cluster.node.link.domain` GPUs). Inside of a
+    node that has no such domain (`domain = 1`, GPUs on PCIe) it is a warning: no other layout of tp
+    is faster there.
 Why
     TP exchanges the activations of every layer, twice forward and twice backward, and each GPU
     waits for it. Over a network ten times slower than the wire inside the node, that is most of the
@@ -29,7 +31,7 @@ from collections.abc import Iterator
 
 from parlay.compiler.checks import fix, suggest, wires, words
 from parlay.compiler.checks.subject import Subject
-from parlay.dsl.diagnostics import Diagnostic, Fix, error
+from parlay.dsl.diagnostics import Diagnostic, Fix, error, warning
 
 CODE = "N201"
 TITLE = "tensor parallelism leaves the fast domain"
@@ -54,13 +56,14 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         help.append("with tp first its ranks are neighbours")
         fixes = fix.set_fields(subject, {"parallel.order": fix.order_text(first)})
     near = suggest.layouts(subject)
-    yield error(
+    bare = domain == 1 and reach.nodes == 1
+    yield (warning if bare else error)(
         CODE,
         f"tp = {parallel.tp} spans {spans} of {words.counted(domain, 'GPU')}",
         span,
         label,
         also=also,
         notes=wires.cost(subject, reach.link),
-        help=[*help, *near.help, f'`allow {CODE} "…"` says that it is meant'],
+        help=[*help, *near.help, *([] if bare else [f'`allow {CODE} "…"` says that it is meant'])],
         fixes=[*fixes, *near.fixes],
     )

@@ -49,6 +49,7 @@ from typing import Final
 
 from parlay.compiler.checks import budget, fix, suggest, words
 from parlay.compiler.checks.subject import Subject
+from parlay.compiler.ledger.parameters import total, weights
 from parlay.dsl.diagnostics import Diagnostic, Fix, warning
 
 CODE = "N208"
@@ -96,36 +97,63 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         ],
         notes=[
             f"a parameter: {TIMES} · 2 bytes over {words.speed(each.speed)}, against 6 · "
-            f"{each.tokens} operations at {words.percent(REACHED)} of {peak / 1e12:.4g} TFLOP/s"
+            f"{each.tokens} operations at {words.percent(REACHED)} of {peak / 1e12:.4g} TFLOP/s",
+            *_mixture(subject),
         ],
         help=help,
         fixes=fixes,
     )
 
 
-class _Each:
-    """What one parameter costs a microbatch: the network against the matrix units."""
+def _mixture(subject: Subject) -> list[str]:
+    """What is different for experts; nothing where there are none."""
+    experts = subject.spec.model.experts if subject.spec.model else None
+    if experts is None or not subject.whole:
+        return []
+    held = words.counted(experts.count // subject.parallel.ep, "expert")
+    return [f"a rank gathers {held} a layer, and each token visits {experts.top_k}"]
 
-    def __init__(self, speed: float, tokens: int, peak: float, share: float) -> None:
-        self.speed, self.tokens = speed, tokens
-        moved, computed = TIMES * 2 / speed, 6 * tokens * share / (REACHED * peak)
-        self.ratio = moved / computed
+
+class _Each:
+    """What the weights of one rank cost a microbatch: the network against the matrix units."""
+
+    def __init__(self, speed: float, tokens: int, ratio: float) -> None:
+        self.speed, self.tokens, self.ratio = speed, tokens, ratio
 
 
 def _seconds(subject: Subject, peak: float) -> _Each:
-    cluster, train, parallel = subject.cluster, subject.train, subject.parallel
+    train, parallel = subject.train, subject.parallel
+    tokens = train.micro_batch * train.seq // parallel.cp
+    speed = _speed(subject, "shard")
+    moved, computed = TIMES * 2 / speed, 6 * tokens / (REACHED * peak)
+    experts = subject.spec.model.experts if subject.spec.model else None
+    if experts is None or not subject.whole:
+        return _Each(speed, tokens, moved / computed)
+    # Under ep a rank gathers its own experts alone, from a group of their own, and they compute
+    # for the tokens of every rank of theirs.
+    held = sum(number * row.numel for row, number in weights(subject.model).groups() if row.expert)
+    dense = total(subject.model) - held
+    layout = subject.laid_out
+    far = layout.expert is None or layout.reach("expert_shard").nodes > 1
+    each = held / (parallel.ep * parallel.etp) * TIMES * 2
+    moved *= dense / parallel.tp
+    if far:
+        moved += each / (speed if layout.expert is None else _speed(subject, "expert_shard"))
+    computed *= (dense + held * experts.top_k / experts.count) / parallel.tp
+    return _Each(speed, tokens, moved / computed)
+
+
+def _speed(subject: Subject, kind: str) -> float:
+    """Bytes per second of one group's gathers, in or out of a node.
+
+    A group takes in the whole of its weights once a node; groups of one node share the cards.
+    """
+    cluster, reach = subject.cluster, subject.laid_out.reach(kind)
     nic, fabric = cluster.node.nic, cluster.fabric
     assert nic is not None
     over = fabric.oversubscription if fabric and fabric.oversubscription else 1.0
-    reach = subject.laid_out.reach("shard")
-    # Each group takes in the whole of its weights once a node; groups of one node share the cards.
-    groups = cluster.node.gpus * reach.nodes / parallel.shard
-    speed = nic.count * nic.bandwidth_bytes_per_s / over / max(groups, 1.0)
-    experts = subject.spec.model.experts if subject.spec.model else None
-    used = 1.0
-    if experts is not None and experts.count and experts.top_k:
-        used = (experts.top_k + (experts.shared or 0)) / (experts.count + (experts.shared or 0))
-    return _Each(speed, train.micro_batch * train.seq // parallel.cp, peak, used)
+    groups = cluster.node.gpus * reach.nodes / reach.size
+    return nic.count * nic.bandwidth_bytes_per_s / over / max(groups, 1.0)
 
 
 def _stays(subject: Subject) -> bool:

@@ -2,7 +2,8 @@
 
 What
     A warning where `zero` is above 0 and one rank holds each copy of the state, or where `shard` is
-    set and `zero` is 0.
+    set and `zero` is 0. Not where `offload` is set: there the stage says what leaves the GPU, and
+    one rank may well offload the whole of it.
 Why
     ZeRO shards over dp · cp. With one such rank every GPU keeps the whole state: the file asks for
     memory that it does not get.
@@ -35,13 +36,13 @@ from parlay.dsl.diagnostics import Diagnostic, warning
 
 CODE = "W202"
 TITLE = "ZeRO or `shard` is asked for and shards nothing"
-READS = ("parallel.zero", "parallel.shard", "parallel.dp", "parallel.cp")
+READS = ("parallel.zero", "parallel.shard", "parallel.dp", "parallel.cp", "parallel.offload")
 ALLOWED = False
 
 
 def check(subject: Subject) -> Iterator[Diagnostic]:
     parallel = subject.parallel
-    if parallel.zero and parallel.shard == 1:
+    if parallel.zero and parallel.shard == 1 and parallel.offload.name == "none":
         group = parallel.dp * parallel.cp
         span, label = subject.label("parallel.zero", "every rank keeps the whole state")
         single = "dp · cp" if group == 1 else "shard"

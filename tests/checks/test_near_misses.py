@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from parlay.dsl.diagnostics import Diagnostic
+from parlay.dsl.diagnostics import Diagnostic, Severity
 
 Check = Callable[[str], tuple[Diagnostic, ...]]
 MOE = 'from "mixtral-8x7b"'
 QWEN = 'from "qwen3-30b-a3b"'
 RACK = '{ nodes = 4, node from "gb200-nvl72" }'
 BATCH = "{ seq = 8Ki, micro_batch = 1, global_batch = 256 }"
+FULL = "{ seq = 8Ki, micro_batch = 1, global_batch = 256, recompute = full }"
 
 
 def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> str:
@@ -104,6 +105,16 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
         ({"cluster": RACK, "parallel": "{ tp = 16, sequence_parallel = off }"}, ["L203"]),
         ({"cluster": '{ node from "a100-pcie-pairs" }', "parallel": "{ tp = 2 }"}, []),
         ({"cluster": '{ node from "a100-pcie-pairs" }', "parallel": "{ tp = 4 }"}, ["N201"]),
+        # gathers of the shards: none of experts that every rank has its own of
+        ({"model": QWEN, "parallel": "{ zero = 3, ep = 8 }", "train": FULL}, ["N208"]),
+        (
+            {
+                "model": 'from "qwen3-30b-a3b" { experts { node_limit = 4 } }',
+                "parallel": "{ zero = 3, ep = 64 }",
+                "train": FULL,
+            },
+            ["N202"],
+        ),
         # pipeline
         ({"parallel": "{ tp = 8, pp = 8, stages = auto }", "train": train(batch=8)}, []),
         ({"parallel": "{ tp = 8, pp = 8, stages = auto }", "train": train(batch=7)}, ["S201"]),
@@ -126,6 +137,8 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
         ({"parallel": "{ tp = 8, zero = 2 }", "train": BATCH}, []),
         ({"parallel": "{ tp = 8, pp = 2, zero = 2 }", "train": train(batch=4)}, ["S201"]),
         ({"parallel": "{ tp = 8, pp = 8, zero = 1 }", "train": BATCH}, ["S209", "W202"]),
+        ({"parallel": "{ tp = 8, pp = 8, zero = 1, stages = auto, offload = cpu(optimizer) }",
+          "train": BATCH}, []),
     ],
 )  # fmt: skip
 def test_codes(
@@ -133,6 +146,17 @@ def test_codes(
 ) -> None:
     told = check(job(**blocks))
     assert [each.code for each in told] == codes, told
+
+
+def test_severity_of_tp_beyond_the_domain(job: Callable[..., str], check: Check) -> None:
+    """An error where a faster wire lies unused, a warning where a node has none."""
+    many = '{ nodes = 2, node from "rtx-4090-8" }'
+    [inside] = check(job(cluster='{ node from "rtx-4090-8" }', parallel="{ tp = 2, zero = 3 }"))
+    [across] = check(job('from "llama2-7b"', cluster=many, parallel="{ tp = 16 }"))
+    [unused] = check(job(cluster='{ node from "a100-pcie-pairs" }', parallel="{ tp = 4 }"))
+    told = [(each.code, each.severity) for each in (inside, across, unused)]
+    error, warning = Severity.ERROR, Severity.WARNING
+    assert told == [("N201", warning), ("N201", error), ("N201", error)]
 
 
 def test_severity_of_positions_beyond_the_context(job: Callable[..., str], check: Check) -> None:
