@@ -1,9 +1,9 @@
-"""What emitted code holds beside what the ledger predicts: `python bench/traced_memory.py`.
+"""What emitted code holds beside the ledger: `python bench/traced_memory.py [FILE.par …]`.
 
-Each job is compiled for torch, and one rank of its real world size runs a step at full size on no
-GPU: tensors are fake (`FakeTensorMode`: shapes without data) and so is the process group. Every
-storage is counted from the operator that makes it until it is freed. A first update makes the
-optimizer's state; the step after it is measured:
+Each job, those of `JOBS` unless files are given, is compiled for torch, and one rank of its real
+world size runs a step at full size on no GPU: tensors are fake (`FakeTensorMode`: shapes without
+data) and so is the process group. Every storage is counted from the operator that makes it until it
+is freed. A first update makes the optimizer's state; the step after it is measured:
 
     states       weights, gradients, masters and moments, between two steps
     activations  the most that lies between forwards and their backwards, states and messages
@@ -234,7 +234,18 @@ class Row:
 
 def rows(job: str, text: str, stages: tuple[int, ...] | None = None) -> Iterator[Row]:
     """One rank of each of `stages` (the first, the last and one between, unless given)."""
-    phase, layout, files = _emitted(text)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.par"
+        path.write_text(text)
+        yield from rows_of(job, path, stages)
+
+
+def rows_of(job: str, path: Path, stages: tuple[int, ...] | None = None) -> Iterator[Row]:
+    """`rows` of the first phase of a file; none where the torch back end refuses it."""
+    made = _emitted(path)
+    if made is None:
+        return
+    phase, layout, files = made
     classes = account(phase.spec, layout).classes
     pp = phase.spec.parallel.pp
     for stage in stages or sorted({0, pp // 2, pp - 1}):
@@ -244,17 +255,14 @@ def rows(job: str, text: str, stages: tuple[int, ...] | None = None) -> Iterator
         )
 
 
-def _emitted(text: str) -> tuple[Phase, Layout, dict[str, str]]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "job.par"
-        path.write_text(text)
-        job = pipeline.load(path)
-        assert not job.errors, job.errors
-        emission = pipeline.emit(job, "torch")
-    assert emission.files, [told.message for told in emission.diagnostics]
-    layout = pipeline.lay_out(job.phases[0])
-    assert layout is not None
-    return job.phases[0], layout, dict(emission.files_of("torch"))
+def _emitted(path: Path) -> tuple[Phase, Layout, dict[str, str]] | None:
+    job = pipeline.load(path)
+    assert not job.errors, job.errors
+    phase = job.phases[0]
+    emission = pipeline.emit(job, "torch")
+    layout = pipeline.lay_out(phase)
+    files = dict(emission.files_of("torch"))
+    return (phase, layout, files) if files and layout is not None else None
 
 
 # ── Jobs ──────────────────────────────────────────────────────────────────────
@@ -304,6 +312,7 @@ JOBS: Mapping[str, str] = {
 def main() -> None:
     """Prints the table, worst error of each figure last."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", nargs="*", type=Path, help="jobs in place of the usual ones")
     parser.add_argument("--job", help="only jobs whose name has this in it", default="")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -311,10 +320,12 @@ def main() -> None:
     found: list[Row] = []
     if not arguments.json:
         print(f"{'job':38} {'stage':>5}" + "".join(f" {name:>22}" for name in names))
-    for name, text in JOBS.items():
+    named = {name: rows(name, text) for name, text in JOBS.items()}
+    given = {path.stem: rows_of(path.stem, path) for path in arguments.files}
+    for name, made in (given or named).items():
         if arguments.job not in name:
             continue
-        for row in rows(name, text):
+        for row in made:
             found.append(row)
             cells = "".join(
                 f" {getattr(row.traced, n) / 2**30:11.4f} {100 * row.error(n):+9.3f}%"
@@ -329,7 +340,7 @@ def main() -> None:
         ]
         print(json.dumps({"version": 1, "rows": document}, indent=1))
         return
-    worst = {n: max(abs(row.error(n)) for row in found) for n in names}
+    worst = {n: max((abs(row.error(n)) for row in found), default=0.0) for n in names}
     print("worst: " + ", ".join(f"{n} {100 * error:.3f} %" for n, error in worst.items()))
 
 
