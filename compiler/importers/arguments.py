@@ -112,6 +112,8 @@ def read(path: Path) -> Arguments:
     command = _command(script)
     if command is None:
         raise Unreadable("no command in it has options of Megatron-LM")
+    # What a caller adds stands in no file.
+    command = [word for word in command if word not in ("$@", "$*")]
     beside = path.parent / "arguments.txt"
     if "${arguments[@]}" in command and "arguments.txt" in text and beside.is_file():
         at = command.index("${arguments[@]}")

@@ -10,6 +10,9 @@ from parlay.compiler.spec.resolve import Phase
 
 BIASES = {(): ("--disable-bias-linear",), ("qkv",): ("--disable-bias-linear", "--add-qkv-bias")}
 ALL_BIASES = ("qkv", "out", "mlp")
+NORMS_QUERIES = ("0.19", "0.20")
+"""Versions whose latent attention fuses a norm with the projection of a query of full rank: the
+norms of the latents cannot be asked for without it (core/transformer/mla_qk_norm_config.py)."""
 
 
 def model(phase: Phase, spec: Spec, *, version: str) -> Iterator[Piece]:
@@ -20,7 +23,7 @@ def model(phase: Phase, spec: Spec, *, version: str) -> Iterator[Piece]:
     yield given("--hidden-size", model.hidden, path="model.hidden")
     yield given("--ffn-hidden-size", model.ffn, path="model.ffn")
     yield given("--num-attention-heads", model.heads, path="model.heads")
-    yield from _attention(phase, model)
+    yield from _attention(phase, model, version=version)
     yield from _feed_forward(phase, model)
     yield from _norms(phase, model)
     yield from _positions(phase, spec, model)
@@ -38,9 +41,9 @@ def model(phase: Phase, spec: Spec, *, version: str) -> Iterator[Piece]:
 # ── Attention ─────────────────────────────────────────────────────────────────
 
 
-def _attention(phase: Phase, model: Model) -> Iterator[Piece]:
+def _attention(phase: Phase, model: Model, *, version: str) -> Iterator[Piece]:
     if model.mla is not None:
-        yield from _latent(phase, model, model.mla)
+        yield from _latent(phase, model, model.mla, version=version)
     else:
         if model.kv_heads < model.heads:
             yield given("--group-query-attention", path="model.kv_heads")
@@ -67,10 +70,18 @@ def _attention(phase: Phase, model: Model) -> Iterator[Piece]:
         yield refused(phase, "model.parallel_blocks", "attention and MLP side by side")
 
 
-def _latent(phase: Phase, model: Model, mla: Mla) -> Iterator[Piece]:
+def _latent(phase: Phase, model: Model, mla: Mla, *, version: str) -> Iterator[Piece]:
     yield given("--multi-latent-attention", path="model.mla")
     if mla.q_rank is not None:
         yield given("--q-lora-rank", mla.q_rank, path="model.mla.q_rank")
+    elif version in NORMS_QUERIES:
+        yield refused(
+            phase,
+            "model.mla.q_rank",
+            "a query that is not compressed",
+            words=f"core {version} puts a norm of its own before its projection",
+            help=['`target "megatron" { version = "0.18" }` has no such norm'],
+        )
     yield given("--kv-lora-rank", mla.kv_rank, path="model.mla.kv_rank")
     yield given("--qk-head-dim", mla.nope_dim, path="model.mla.nope_dim")
     yield given("--qk-pos-emb-head-dim", mla.rope_dim, path="model.mla.rope_dim")

@@ -134,6 +134,11 @@ def test_a_field(
         ({"parallel": "tp = 2, order = [dp, tp]"}, "B310", "[dp, tp]"),
         ({"train": "lora(rank = 8)"}, "B310", "lora(rank = 8)"),
         ({"train": "compile = on"}, "B310", "on"),
+        (
+            {"model": "mla { kv_rank = 64, nope_dim = 64, rope_dim = 32, v_dim = 64 }"},
+            "B310",
+            "mla",
+        ),
         ({"rest": 'target "megatron" { version = "1.0" }'}, "B311", '"1.0"'),
         ({"rest": 'target "megatron" { options { no_such = 1 } }'}, "B312", "1"),
         ({"rest": 'target "megatron" { options { swiglu = off } }'}, "B313", "off"),

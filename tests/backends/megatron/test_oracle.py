@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.backends.megatron.options import NEWEST, table
 from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.parameters import total
 
 Drawn = Callable[[Random], str]
 Oracle = Callable[..., list[dict[str, Any]]]
@@ -33,25 +34,29 @@ OF_EXPERTS = {
 }
 
 
-def question(path: Path) -> tuple[dict[str, Any], pipeline.Job] | None:
-    """What the parser is asked of a file; None where the target does not express it."""
+def questions(path: Path) -> list[tuple[dict[str, Any], pipeline.Job]]:
+    """What the parser is asked of a file, by phases; none where the target does not express it."""
     checked = pipeline.check(path, ("megatron",))
     if checked.errors:
-        return None
+        return []
     files = pipeline.emit(checked, "megatron").files
-    arguments = files["megatron/arguments.txt"]
+    folders = sorted({name.rpartition("/")[0] for name in files})
+    return [(_asked(files, folder, checked), checked) for folder in folders]
+
+
+def _asked(files: Mapping[str, str], folder: str, checked: pipeline.Job) -> dict[str, Any]:
+    arguments = files[f"{folder}/arguments.txt"]
     world = re.search(r": (\d+) rank", arguments)
     assert world is not None
     words = [w for line in arguments.splitlines() if line[:1] != "#" for w in shlex.split(line)]
     cluster = checked.phases[0].spec.cluster
     assert cluster is not None
-    asked = {
+    return {
         "world": int(world[1]),
         "arguments": words,
-        "queue": "1" if "CONNECTIONS=1" in files["megatron/pretrain.sh"] else None,
+        "queue": "1" if "CONNECTIONS=1" in files[f"{folder}/pretrain.sh"] else None,
         "capability": "10.0" if cluster.node.gpu.fp4_flops else "9.0",
     }
-    return asked, checked
 
 
 def generated(
@@ -62,8 +67,7 @@ def generated(
     while len(found) < number:
         path = folder / f"job-{len(found)}.par"
         path.write_text(drawn(random))
-        asked = question(path)
-        found += [asked] if asked else []
+        found += questions(path)
     return found
 
 
@@ -86,11 +90,30 @@ def test_what_the_target_expresses_is_accepted(
 
 def test_examples_are_accepted(oracle: Oracle) -> None:
     paths = sorted((ROOT / "examples").glob("*/*.par"))
-    asked = [(path, found[0]) for path in paths if (found := question(path))]
+    asked = [(path, each) for path in paths for each, _ in questions(path)]
     assert len(asked) > 15
     answers = oracle("megatron", "megatron_parse.py", [each for _, each in asked])
     for (path, _), answer in zip(asked, answers, strict=True):
         assert answer["accepted"], (path.stem, answer["why"])
+
+
+COUNTED = ("deepseek-v3", "gpt2-xl-8gpu", "llama-70b-64gpu", "mixtral-8x22b", "sc21-gpt-1t")
+
+
+@pytest.mark.timeout(600)
+def test_its_own_model_has_as_many_parameters(tmp_path: Path, drawn: Drawn, oracle: Oracle) -> None:
+    """GPTModel on the meta device, from the emitted arguments."""
+    paths = [path for name in COUNTED for path in (ROOT / "examples" / name).glob("*.par")]
+    found = [asked for path in paths for asked in questions(path)]
+    assert len(found) == len(COUNTED)
+    assert any("--multi-latent-attention" in asked["arguments"] for asked, _ in found)
+    found += generated(drawn, tmp_path, 12, seed=11)
+    answers = oracle("megatron", "megatron_parameters.py", [asked for asked, _ in found])
+    for (_, checked), answer in zip(found, answers, strict=True):
+        assert "why" not in answer, (checked.path.read_text(), answer)
+        model = checked.phases[0].spec.model
+        assert model is not None
+        assert answer["parameters"] == total(model), checked.path.read_text()
 
 
 def test_groups_of_the_emitted_degrees(tmp_path: Path, drawn: Drawn, oracle: Oracle) -> None:
