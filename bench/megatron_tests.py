@@ -22,6 +22,7 @@ RECOMPUTED = {
     "mlp": "mlp",
     "moe_act": "activation",
     "core_attn": "core_attention",
+    "moe": "experts",
 }
 NO_WORD = {
     "tunable_overlap": "microbatches grouped otherwise than by pp",
@@ -222,12 +223,14 @@ def recompute_of(words: str) -> str:
     if words.startswith("full"):
         return "full"
     inside = re.search(r"\[(.*)\]", words)
-    flags = [
-        RECOMPUTED[word] for word in (inside[1].split() if inside else []) if word in RECOMPUTED
-    ]
-    return f"selective({', '.join(flags)})" if flags else "selective"
+    parts = inside[1].split() if inside else []
+    if unsaid := [part for part in parts if part not in RECOMPUTED]:
+        raise Unsaid(f"no word in the language: recompute of {', '.join(unsaid)}")
+    return f"selective({', '.join(RECOMPUTED[part] for part in parts)})" if parts else "selective"
 
 
 def attention_of(words: str, name: str) -> str:
     """The kernel; one that is not stated is the fused one, but for Megatron's own layers."""
-    return "math" if words == "unfused" or (not words and local(name)) else "flash"
+    if words:
+        return "math" if re.search("unfused|non-flash|math", words) else "flash"
+    return "math" if local(name) else "flash"

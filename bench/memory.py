@@ -98,6 +98,8 @@ def predict(row: Row) -> Result | str:
         text = par_of(row)
     except Unsaid as reason:
         return str(reason)
+    except ValueError as wrong:
+        return f"a column that cannot be read: {wrong}"
     file, told = parse(Source("row.par", text))
     phases, more = resolve(file, lambda _: (None, ()))
     if told or more:
