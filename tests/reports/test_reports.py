@@ -89,7 +89,7 @@ def test_no_file_is_forgotten() -> None:
 
 def test_what_has_no_file_is_covered() -> None:
     elsewhere = [report["covered_by"] for report in EXPECTED.values() if "covered_by" in report]
-    assert len(EXPECTED) == 72 and len(elsewhere) <= 15
+    assert len(EXPECTED) > 72 and len(elsewhere) <= 15
     for place in elsewhere:
         file, _, test = place.partition("::")
         assert f"def {test}" in (ROOT / file).read_text()
