@@ -85,8 +85,8 @@ def refusals(target: str, phase: Phase, beside: Sequence[str] = ()) -> Iterator[
 
     told = list(found(target, phase))
     yield from told
-    # What a rule has told is not told again by what cannot be emitted.
-    places = {each.span for each in told}
+    # What a rule calls an error is not told again by what cannot be emitted.
+    places = {each.span for each in told if each.severity is Severity.ERROR}
     module: Any = import_module(TARGETS[target].module)
     of_code = module.refusals(phase, *([beside] if target in STARTS_OTHERS else []))
-    yield from (each for each in of_code if each.span not in places)
+    yield from (each for each in of_code if each.span not in places and each not in told)

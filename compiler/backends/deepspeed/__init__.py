@@ -10,7 +10,6 @@ from parlay.compiler.backends.deepspeed.passed import passed
 from parlay.compiler.backends.deepspeed.refusals import refusals_of
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.backends.render import render
-from parlay.compiler.backends.rules import found
 from parlay.compiler.backends.torch import dump
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
@@ -21,18 +20,9 @@ __all__ = ["emit", "refusals"]
 
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
-    """Every field that asks for what DeepSpeed cannot express.
-
-    Where a rule of its own has told a place already, nothing else is told there.
-    """
-    told = list(found("deepspeed", phase))
-    yield from told
-    if not complete(phase):
-        return
-    places = {diagnostic.span for diagnostic in told}
-    for refused in refusals_of(phase):
-        if refused.span not in places:
-            yield refused
+    """Every field that asks for what DeepSpeed cannot express."""
+    if complete(phase):
+        yield from refusals_of(phase)
 
 
 def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emission:

@@ -41,6 +41,14 @@ GOVERNED: Final[Mapping[str, str]] = {
 emitted."""
 
 
+OPEN: Final = (
+    "zero_optimization.offload_optimizer",
+    "zero_optimization.offload_param",
+    "tensorboard",
+)
+"""Sections of which a field decides whether they are there, and options the rest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Passed:
     """The keys of ds_config.json with the options over what the back end chose itself."""
@@ -54,6 +62,7 @@ def passed(phase: Phase) -> Passed:
     target = phase.targets.get("deepspeed")
     options: Mapping[str, Any] = (target.options if target else None) or {}
     found = {entry.place: entry for entry in entries(phase)}
+    there = {section for section, _ in found if section in OPEN}
     told: list[Diagnostic] = []
     for name, value in options.items():
         if name in SAME and name != "zero_hpz_partition_size":
@@ -68,7 +77,7 @@ def passed(phase: Phase) -> Passed:
             found[place] = replace(ours, value=plain)
         elif ours is not None:
             told.append(_contradiction(phase, name, value, ours.path))
-        elif (field := GOVERNED.get(place[0] or place[1])) is not None:
+        elif place[0] not in there and (field := GOVERNED.get(place[0] or place[1])) is not None:
             told.append(_contradiction(phase, name, value, field))
         else:
             found[place] = Entry(*place, plain, PLACE + name)

@@ -24,10 +24,10 @@ from parlay.compiler.backends.torch.structure import Structure
 def context(structure: Structure) -> dict[str, Any]:
     """What model.py.j2 prints of a stage."""
     tied = structure.model.tied_embeddings
-    first = "The first takes what is embedded" if tied else "The first takes tokens [b, s]"
-    last = "is normed" if tied else "are logits [b, s, rows]"
+    first = "tokens embedded" if tied else "tokens [b, s]"
+    last = "normed" if tied else "logits"
     return {
-        "stage_says": Code(f"{first}, the others x [b, s, h]; what the last returns {last}."),
+        "stage_says": Code(f"The first takes {first}, the last returns {last}; x is [b, s, h]."),
         "stage_init": [Code(line) for line in _init(structure)],
         "stage_forward": [Code(line) for line in _forward(structure)],
         "logits_forward": [Code(line) for line in _logits(structure, "x")] if tied else [],
@@ -42,8 +42,9 @@ def _init(structure: Structure) -> list[str]:
         last = head(structure)
     last = ([f"self.norm = {norm(structure)}"] if model.final_norm else []) + last
     numbers = "range(first, last + 1)"
+    sizes = "m, (first, last) = plan.model, stage.layers"
     return [
-        "m, (first, last) = plan.model, stage.layers",
+        sizes if first or last else "first, last = stage.layers",
         *under("stage.embedding", first),
         f"self.layers = nn.ModuleDict({{str(i): Layer(plan) for i in {numbers}}})",
         *under("stage.head", last),

@@ -81,7 +81,8 @@ def refusals_of(phase: Phase) -> Iterator[Diagnostic]:
     yield from _numbers(phase, train, spec.parallel)
     yield from _layout(phase, spec, spec.parallel)
     yield from _recipe(phase, train)
-    yield from passed(phase).diagnostics
+    if train.optimizer.name == "adamw":
+        yield from passed(phase).diagnostics
 
 
 def _refused(phase: Phase, path: str, values: tuple[Any, ...]) -> Diagnostic:

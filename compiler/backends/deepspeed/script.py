@@ -81,12 +81,18 @@ def _train(structure: Structure) -> dict[str, Any]:
         "steps": Code("start, plan.steps" if structure.saves else "plan.steps"),
         "lr_schedule": Code(train.lr_schedule.name),
         "axes": Code("[" + ", ".join(f'"{AXES[axis]}"' for axis in reversed(axes)) + "]"),
-        "dims": Code(", ".join(f'plan.mesh.get("{axis}", 1)' for axis in reversed(axes))),
+        # An axis of one rank is not in the plan.
+        "dims": Code(", ".join(_degree(structure, axis) for axis in reversed(axes))),
         "parts": Code("Embedding | Stage" if structure.tied_stages else "Stage"),
         "shape_of": Code("parameter.ds_shape" if parallel.zero == 3 else "parameter.shape"),
+        "marks": structure.pp and parallel.zero == 0 and train.clip > 0,
         # Without ZeRO the engine clips fp32 gradients and keeps nothing of it.
         "norm": parallel.zero > 0 or train.precision != "fp32",
     }
+
+
+def _degree(structure: Structure, axis: str) -> str:
+    return f'plan.mesh["{axis}"]' if getattr(structure.parallel, axis) > 1 else "1"
 
 
 def _opening(structure: Structure) -> str:

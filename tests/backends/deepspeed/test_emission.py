@@ -1,0 +1,295 @@
+"""Files for DeepSpeed without DeepSpeed: what each field becomes, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.backends.deepspeed.options import NEWEST, place_of, sections, version_of
+from parlay.compiler.ledger import held, parameters
+
+MODEL = (
+    "layers = 4, hidden = 64, heads = 4, kv_heads = 2, ffn = 128, vocab = 264, rope(theta = 10000)"
+)
+TEXT = """model {{ {model} }}
+cluster {{ nodes = {nodes}, node from "{node}" {{ gpus = {gpus} }} }}
+parallel {{ {parallel} }}
+train {{
+  seq = 64, micro_batch = 2, global_batch = 32, steps = 100, lr_schedule = cosine(warmup = 7)
+  {train}
+}}
+{rest}
+"""
+PLAIN = {
+    "model": MODEL,
+    "nodes": 1,
+    "node": "dgx-h100",
+    "gpus": 4,
+    "parallel": "zero = 3",
+    "train": "",
+    "rest": "",
+}
+
+
+def text(**parts: Any) -> str:
+    return TEXT.format(**{**PLAIN, **parts})
+
+
+@pytest.fixture
+def emitted(tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """The files by their names."""
+
+    def compiled(**parts: Any) -> dict[str, str]:
+        path = tmp_path / "job.par"
+        path.write_text(text(**parts))
+        job = pipeline.check(path, ("deepspeed",))
+        assert not job.errors, [said.message for said in job.errors]
+        files = pipeline.emit(job, "deepspeed").files
+        return {Path(name).name: text for name, text in files.items()}
+
+    return compiled
+
+
+def keys(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Every key with its section, and its value."""
+    for name, value in config.items():
+        inner = f"{section}.{name}".strip(".")
+        if isinstance(value, dict):
+            yield from keys(value, inner)
+        else:
+            yield section, name, value
+
+
+# ── ds_config.json ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("parts", "section", "name", "value"),
+    [
+        ({}, "", "train_batch_size", 32),
+        ({}, "", "train_micro_batch_size_per_gpu", 2),
+        ({}, "", "gradient_accumulation_steps", 4),
+        ({}, "", "gradient_clipping", 1.0),
+        ({"train": "clip = 0"}, "", "gradient_clipping", 0.0),
+        ({}, "", "communication_data_type", "fp32"),
+        ({"train": "gradients = bf16"}, "", "communication_data_type", "bf16"),
+        ({"train": "gradients = bf16"}, "data_types", "grad_accum_dtype", "bf16"),
+        ({}, "bf16", "enabled", True),
+        ({}, "fp16", "enabled", False),
+        ({"train": "precision = fp16"}, "fp16", "loss_scale", 0),
+        ({"train": "precision = fp32"}, "bf16", "enabled", False),
+        ({}, "optimizer", "type", "AdamW"),
+        ({}, "optimizer.params", "betas", [0.9, 0.95]),
+        ({}, "optimizer.params", "adam_w_mode", True),
+        ({}, "optimizer.params", "torch_adam", False),
+        ({"node": "laptop"}, "optimizer.params", "torch_adam", True),
+        ({}, "zero_optimization", "stage", 3),
+        ({}, "zero_optimization", "stage3_param_persistence_threshold", 0),
+        ({}, "zero_optimization", "overlap_comm", True),
+        ({"parallel": "zero = 2, overlap = off"}, "zero_optimization", "overlap_comm", False),
+        ({"parallel": "zero = 1"}, "zero_optimization", "allgather_bucket_size", 40_000_000),
+        ({"parallel": "pp = 2, zero = 1"}, "zero_optimization", "overlap_comm", False),
+        ({"parallel": "pp = 2, zero = 1"}, "pipeline", "stages", 2),
+        ({"parallel": "pp = 2, zero = 1"}, "pipeline", "activation_checkpoint_interval", 0),
+        (
+            {"parallel": "zero = 3, offload = cpu(optimizer, params)"},
+            "zero_optimization.offload_param",
+            "device",
+            "cpu",
+        ),
+        (
+            {"parallel": "zero = 1, offload = cpu(optimizer)"},
+            "zero_optimization.offload_optimizer",
+            "device",
+            "cpu",
+        ),
+        ({"rest": "log { every = 7 }"}, "", "steps_per_print", 7),
+        ({"rest": "log { tensorboard = on }"}, "tensorboard", "enabled", True),
+        (
+            {"rest": 'target "deepspeed" { options { stage3_prefetch_bucket_size = 7 } }'},
+            "zero_optimization",
+            "stage3_prefetch_bucket_size",
+            7,
+        ),
+        (
+            {"rest": 'target "deepspeed" { options { offload_param_buffer_count = 7 } }'}
+            | {"parallel": "zero = 3, offload = cpu(optimizer, params)"},
+            "zero_optimization.offload_param",
+            "buffer_count",
+            7,
+        ),
+        (
+            {"rest": 'target "deepspeed" { options { comms_logger_verbose = on } }'},
+            "comms_logger",
+            "verbose",
+            True,
+        ),
+    ],
+)
+def test_a_field(
+    emitted: Callable[..., dict[str, str]], parts: Any, section: str, name: str, value: Any
+) -> None:
+    config = json.loads(emitted(**parts)["ds_config.json"])
+    found = {(where, key): this for where, key, this in keys(config)}
+    assert found[section, name] == value
+    assert type(found[section, name]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ({"parallel": "tp = 2"}, "B340"),
+        ({"parallel": "cp = 2, cp_method = ulysses, zero = 3"}, "B340"),
+        ({"parallel": "zero = 3, shard = 2"}, "B340"),
+        ({"parallel": "pp = 2, zero = 3"}, "B501"),
+        ({"parallel": "pp = 2, zero = 1, schedule = gpipe"}, "B510"),
+        ({"parallel": "zero = 3, offload = nvme(optimizer)"}, "B340"),
+        ({"parallel": "pp = 2, zero = 1, offload = cpu(optimizer)"}, "B340"),
+        ({"parallel": "zero = 0"}, "B340"),
+        ({"parallel": "pp = 2, zero = 0", "train": "gradients = bf16"}, "B340"),
+        ({"parallel": "pp = 2, zero = 1", "train": "precision = fp16"}, "B340"),
+        ({"parallel": "zero = 1, overlap = on"}, "B344"),
+        ({"parallel": "zero = 0, overlap = on", "train": "precision = fp32"}, "B344"),
+        ({"model": MODEL + ", dropout = 0.1"}, "B340"),
+        ({"model": MODEL + ", experts { count = 4, top_k = 2, ffn = 64 }"}, "B340"),
+        ({"model": MODEL + ", softcap(attention = 50)"}, "B340"),
+        ({"model": MODEL + ", window(size = 32)"}, "B340"),
+        ({"train": "master = none"}, "B340"),
+        ({"train": "precision = fp8"}, "B340"),
+        ({"train": "optimizer = sgd(lr = 0.1)"}, "B340"),
+        ({"train": "optimizer = adamw(lr = 1e-3, states = bf16)"}, "B340"),
+        ({"train": "compile = on"}, "B340"),
+        ({"train": "lora(rank = 8)"}, "B340"),
+        ({"train": "recompute = selective(norm)"}, "B340"),
+        ({"rest": "data { validation = 5% }"}, "B340"),
+        ({"rest": "data { shuffle = off }"}, "B340"),
+        ({"rest": 'checkpoint { path = "x", every = 5, async = on }'}, "B340"),
+        ({"rest": 'target "deepspeed" { version = "0.3" }'}, "B341"),
+        ({"rest": 'target "deepspeed" { options { gradient_cliping = 1 } }'}, "B342"),
+        ({"rest": 'target "deepspeed" { options { mics_shard_size = 2 } }'}, "B507"),
+        ({"rest": 'target "deepspeed" { options { steps_per_print = 3 } }'}, "B343"),
+        ({"rest": 'target "deepspeed" { options { lr = 1 } }'}, "B343"),
+        ({"rest": 'target "deepspeed" { options { fp16_loss_scale = 3 } }'}, "B343"),
+        ({"rest": 'target "deepspeed" { options { gradient_accumulation_steps = 3 } }'}, "B507"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, parts: Any, code: str) -> None:
+    path = tmp_path / "job.par"
+    path.write_text(text(**parts))
+    found = pipeline.check(path, ("deepspeed",)).diagnostics
+    assert code in [said.code for said in found], [said.message for said in found]
+
+
+def test_each_key_is_one_that_deepspeed_reads(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
+    """DeepSpeed passes over the others of the top level in silence."""
+    seen = set()
+    for job in jobs:
+        files = pipeline.emit(job, "deepspeed").files
+        for section, name, _ in keys(json.loads(files["deepspeed/ds_config.json"])):
+            assert name in sections(NEWEST)[section], (section, name)
+            seen.add((section, name))
+    assert len(seen) > 50
+
+
+def test_names() -> None:
+    assert version_of("0.19.8") == "0.19"
+    assert version_of("0.3") is None
+    assert place_of("stage3_prefetch_bucket_size", NEWEST) == (
+        "zero_optimization",
+        "stage3_prefetch_bucket_size",
+    )
+    assert place_of("enabled", NEWEST) is None
+    assert place_of("zero_optimization", NEWEST) is None
+    assert place_of("comms_logger_enabled", NEWEST) == ("comms_logger", "enabled")
+
+
+# ── train.py, model.py, launch.sh ─────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def jobs(
+    drawn_deepspeed: Callable[[Random], str], tmp_path_factory: pytest.TempPathFactory
+) -> list[pipeline.Job]:
+    """Thirty jobs that the target expresses."""
+    folder, random, found = tmp_path_factory.mktemp("jobs"), Random(7), list[pipeline.Job]()
+    while len(found) < 30:
+        path = folder / f"job-{len(found)}.par"
+        path.write_text(drawn_deepspeed(random))
+        job = pipeline.check(path, ("deepspeed",))
+        found += [] if job.errors else [job]
+    return found
+
+
+def test_code_is_formatted_and_whole(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
+    for number, job in enumerate(jobs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, content in pipeline.emit(job, "deepspeed").files.items():
+            (folder / Path(name).name).write_text(content)
+        assert subprocess.run(["bash", "-n", folder / "launch.sh"]).returncode == 0
+    ruff = [sys.executable, "-m", "ruff"]
+    format = [*ruff, "format", "--check", "--isolated", "--line-length=100", tmp_path]
+    ended = subprocess.run(format, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
+    chosen = "--select=E,F,I,B,UP"
+    check = [*ruff, "check", "--isolated", "--line-length=100", chosen, tmp_path]
+    ended = subprocess.run(check, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_parameters_of_the_emitted_model(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
+    """The model has as many as the ledger counts, over all stages, a tied table once."""
+    torch = pytest.importorskip("torch")
+    from parlay.runtime.plan import Plan
+
+    pipelines = 0
+    for job in jobs:
+        files = pipeline.emit(job, "deepspeed").files
+        spec = job.phases[0].spec
+        assert spec.model is not None
+        model = ModuleType("emitted_model")
+        exec(compile(files["deepspeed/model.py"], "model.py", "exec"), model.__dict__)
+        plan = Plan.of(json.loads(files["deepspeed/plan.json"]))
+        with torch.device("meta"):
+            if spec.parallel.pp > 1:
+                pipelines += 1
+                parts = [model.Stage(plan, stage) for stage in plan.stages]
+                parts += [model.Embedding(plan)] if spec.model.tied_embeddings else []
+            else:
+                parts = [model.Model(plan)]
+        counted = sum(each.numel() for part in parts for each in part.parameters())
+        expected = parameters.total(spec.model, vocab_rows=held.padded_vocab(spec))
+        assert counted == expected, job.path.read_text()
+    assert 5 < pipelines < len(jobs)
+
+
+def test_no_text_of_a_user_becomes_code(emitted: Callable[..., dict[str, str]]) -> None:
+    path = "/it's/$HOME/`x`"
+    files = emitted(rest=f'data {{ path = "{path}", format = megatron }}')
+    plain = emitted(rest='data { path = "plain", format = megatron }')
+    for name, content in files.items():
+        assert name == "plan.json" or path not in content
+        if name.endswith(".py"):
+            assert ast.dump(ast.parse(content)) == ast.dump(ast.parse(plain[name]))
+    assert json.loads(files["plan.json"])["data"]["path"] == path
+
+
+def test_the_same_bytes_every_time(emitted: Callable[..., dict[str, str]]) -> None:
+    assert emitted() == emitted()
+
+
+@pytest.mark.parametrize(("nodes", "lines"), [(1, 1), (2, 3)])
+def test_hostfile(emitted: Callable[..., dict[str, str]], nodes: int, lines: int) -> None:
+    """A line a node, as DeepSpeed's launcher reads them, and one on what to put there."""
+    written = emitted(nodes=nodes)["hostfile"].splitlines()
+    assert len(written) == lines
+    assert [line.split()[1] for line in written if line[0] != "#"] == ["slots=4"] * nodes
