@@ -5,8 +5,8 @@ from __future__ import annotations
 SIZES = "layers = 4, hidden = 64, heads = 8, ffn = 160, vocab = 1001"
 
 SHAPES = {
-    "gpt2": "activation = gelu_tanh, norm = layernorm, position = learned, context = 64, bias = all, "
-    "tied_embeddings = on",
+    "gpt2": "activation = gelu_tanh, norm = layernorm, position = learned, context = 64, "
+    "bias = all, tied_embeddings = on",
     "neox": "activation = gelu_tanh, norm = layernorm, bias = all, parallel_blocks = on, "
     "rope(theta = 10000, partial = 0.25)",
     "falcon": "kv_heads = 1, activation = gelu, norm = layernorm, parallel_blocks = on, "
