@@ -7,11 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 activations = pytest.importorskip("transformers.activations")
 
-from torch.nn import functional as F  # noqa: E402
-
 from parlay.compiler.backends.torch.model_layer import ACTIVATIONS as EMITTED  # noqa: E402
 from parlay.compiler.spec.blocks.model import ACTIVATIONS, GATED  # noqa: E402
 from parlay.reference.model import ACTIVATIONS as REFERENCE  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
 
 THEIRS = {
     "swiglu": "silu",
