@@ -1,4 +1,4 @@
-"""Each activation of the language, as emitted and as the reference has it, against `transformers`."""
+"""Each activation of the language, as emitted and in the reference, against `transformers`."""
 
 from __future__ import annotations
 
