@@ -38,6 +38,9 @@ NO_WORD = {
 """Words of a name for what the language has no word for."""
 
 
+USUAL_GPUS = {"megatron_ci_small": 8}
+"""GPUs of a source that seldom says otherwise."""
+
 GROUPED = ("groupedgemm", "collective", "top2router")
 """Of the tests of experts and two parallel axes, those that multiply several experts at once; the
 later tests all do."""
@@ -77,17 +80,17 @@ def par_of(row: Row) -> str:
     experts, top_k = number(row, "experts", 0), number(row, "topk", 1)
     tp, pp, cp, chunks = (number(row, column, 1) for column in ("tp", "pp", "cp", "vpp"))
     ep = number(row, "ep", 1)
-    dp = number(row, "dp", 0) or max(1, number(row, "gpus", 8) // (tp * pp * cp))
+    dp = number(row, "dp", 0) or max(1, gpus_of(row, name) // (tp * pp * cp))
     micro = int(row["micro_batch"])
     batch = number(row, "global_batch_seqs", micro * dp * pp * 8)
     vocab = number(row, "vocab", DEFAULT_VOCAB)
     shape = SHAPES.get((hidden, heads, experts, top_k))
     zero = zero_of(row["zero_stage_or_sharding"])
+    if zero and not dp_stated(row) and row["source_group"] not in USUAL_GPUS:
+        raise Unsaid("state is sharded over a dp that is not stated")
     shard = ""
-    if found := re.search(r"multi_dist_optimizer_instances", name):
-        if not row["dp"]:
-            raise Unsaid("state is sharded over a dp that is not stated")
-        shard = f"shard = {dp // 2}" if found and dp > 1 else ""
+    if "multi_dist_optimizer_instances" in name:
+        shard = f"shard = {dp // 2}" if dp > 1 else ""
     schedule = f"interleaved(chunks = {chunks})" if chunks > 1 else "one_f_one_b"
     etp = etp_of(name, tp, ep, tp * cp * dp) if experts else 1
     precision = row["precision"] or "bf16"
@@ -151,6 +154,17 @@ def _model(row: Row, name: str, shape: Shape | None) -> str:
     if "qk_layernorm" in name:
         fields.append("qk_norm = per_head")
     return "\n  ".join(fields)
+
+
+def dp_stated(row: Row) -> bool:
+    """Whether a row says over how many ranks data is parallel."""
+    return bool(row["dp"] or row["gpus"])
+
+
+def gpus_of(row: Row, name: str) -> int:
+    """GPUs of the job: the source's usual number where a row has none, half on one GB200 node."""
+    usual = USUAL_GPUS.get(row["source_group"], 8)
+    return number(row, "gpus", usual // 2 if name.endswith("1node") else usual)
 
 
 def number(row: Row, name: str, default: int) -> int:

@@ -2,7 +2,8 @@
 
 Each row becomes a `.par` of its columns alone; rows that lack a column are skipped, and counted.
 Errors are |predicted / measured - 1| of the last pipeline stage's rank, in percent. Rows that do
-not state their attention kernel are priced with the stack's usual one and reported apart.
+not state their attention kernel, or over how many ranks state is sharded, are priced with the
+source's usual setting and reported apart.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from megatron_tests import Row, Unsaid, par_of, zero_of
+from megatron_tests import Row, Unsaid, dp_stated, par_of, zero_of
 from parlay.compiler.layout import lay_out
 from parlay.compiler.ledger.memory import account
 from parlay.compiler.spec.resolve import resolve
@@ -92,8 +93,6 @@ def predict(row: Row) -> Result | str:
     missing = [name for name in NEEDED if not row[name]]
     if missing:
         return f"{missing[0]} is not stated"
-    if not row["dp"] and not row["gpus"] and zero_of(row["zero_stage_or_sharding"]):
-        return "state is sharded over a dp that is not stated"
     try:
         text = par_of(row)
     except Unsaid as reason:
@@ -119,7 +118,9 @@ def kind_of(row: Row) -> str:
     family = "experts" if row["experts"] else "cp" if row["cp"] not in ("", "1") else "dense"
     low = f", {row['precision']}" if row["precision"].startswith("fp8") else ""
     stated = "" if row["attention"] else ", kernel not stated"
-    return f"{family}{low}{stated}"
+    sharded = bool(zero_of(row["zero_stage_or_sharding"]))
+    ranks = ", dp not stated" if sharded and not dp_stated(row) else ""
+    return f"{family}{low}{stated}{ranks}"
 
 
 if __name__ == "__main__":
