@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger import shared
-from parlay.compiler.ledger.held import held_by, table_of
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.compiler.spec.schema import Setting
@@ -209,12 +208,13 @@ def _sequence_cut(parallel: Parallel) -> int:
 
 def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
     parallel, dtypes = spec.parallel, dtypes_of(spec)
-    numel, whole = _weights_on_rank(spec, held)
+    tp = parallel.tp
+    numel = sum(times * row.on_rank(tp=tp) for row, times in shared.rows_of(spec, held))
     if parallel.dp > 1 and any(chunk.head for chunk in held):
         counter.add("dp", "all_reduce", "int64", elements=1)  # labels that count
         counter.add("dp", "all_reduce", dtypes.wide, elements=1)  # the loss
     if parallel.tp > 1 and parallel.sequence_parallel:
-        counter.add("tp", "all_reduce", dtypes.gradients, elements=whole)
+        counter.add("tp", "all_reduce", dtypes.gradients, elements=shared.whole(spec, held))
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
     if parallel.dp > 1 and parallel.zero > 0:
@@ -236,15 +236,3 @@ def _buckets(numel: int) -> Iterator[int]:
     yield from [GRADIENT_BUCKET] * full
     if rest:
         yield rest
-
-
-def _weights_on_rank(spec: Spec, held: list[Stage]) -> tuple[int, int]:
-    """Elements of the weights that a rank of these chunks holds, and of those not cut over tp."""
-    table, tp = table_of(spec), spec.parallel.tp
-    numel = whole = 0
-    for chunk in held:
-        for weight in held_by(spec, table, chunk):
-            size = weight.on_rank(tp=tp)
-            numel += size
-            whole += 0 if weight.cut is not None else size
-    return numel, whole

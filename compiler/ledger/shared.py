@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
-from parlay.compiler.ledger.held import held_by, table_of
+from parlay.compiler.ledger.held import table_of
+from parlay.compiler.ledger.parameters import Weight
 from parlay.compiler.spec.blocks import Spec
 
 HEAD_NORMS = ("attention.q_norm", "attention.k_norm")
@@ -20,29 +21,59 @@ class Sum(NamedTuple):
     elements: int
 
 
-def sums(spec: Spec, held: list[Stage]) -> Iterator[Sum]:
+def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
     """What a rank of the chunks `held` sums besides norms under sequence parallelism and dp.
 
     `kv`: tp ranks that hold one key/value head alike. `tp`: norms inside of heads, where no
     sequence parallelism sums them with the others. `embedding`: a tied embedding, on the first
     stage and the last.
     """
-    parallel, table = spec.parallel, table_of(spec)
+    parallel = spec.parallel
     assert spec.model is not None
-    weights = [weight for chunk in held for weight in held_by(spec, table, chunk)]
     tp = parallel.tp
-    if tp > 1 and not parallel.sequence_parallel:
-        inside = sum(
-            weight.numel
-            for weight in weights
-            if weight.cut is None and weight.name.rpartition(".")[0].endswith(HEAD_NORMS)
-        )
-        if inside:
-            yield Sum("tp", inside)
-    copied = sum(weight.on_rank(tp=tp) for weight in weights if weight.copies(tp=tp) > 1)
+    inside = copied = tied = 0
+    for weight, times in rows_of(spec, held):
+        if weight.cut is None and weight.name.rpartition(".")[0].endswith(HEAD_NORMS):
+            inside += times * weight.numel
+        if weight.copies(tp=tp) > 1:
+            copied += times * weight.on_rank(tp=tp)
+        if weight.name == "embedding.weight":
+            tied += times * weight.on_rank(tp=tp)
+    if inside and tp > 1 and not parallel.sequence_parallel:
+        yield Sum("tp", inside)
     if copied:
         yield Sum("kv", copied)
-    if spec.model.tied_embeddings and parallel.pp > 1:
-        tied = sum(w.on_rank(tp=tp) for w in weights if w.name == "embedding.weight")
-        if tied:
-            yield Sum("embedding", tied)
+    if tied and spec.model.tied_embeddings and parallel.pp > 1:
+        yield Sum("embedding", tied)
+
+
+def whole(spec: Spec, held: Sequence[Stage]) -> int:
+    """Elements that every rank of tp holds whole: norms, row-side biases, routers.
+
+    Under sequence parallelism each rank sees its own tokens, so that their gradients are summed.
+    """
+    rows = rows_of(spec, held)
+    return sum(t * row.numel for row, t in rows if row.cut is None and not row.expert)
+
+
+def rows_of(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:
+    """The rows of the weight table that a rank of the chunks `held` holds, and how often.
+
+    What `held_by` lists weight by weight, in time that does not grow with the layers.
+    """
+    table = table_of(spec)
+    for chunk in held:
+        mixed = 0
+        if table.mixture is not None:
+            before = table.mixture.layers_before
+            mixed = before(chunk.last + 1) - before(chunk.first)
+        ends = table.first if chunk.embedding else ()
+        if chunk.head:
+            ends = (*ends, *table.further, *table.last)
+            if not chunk.embedding:
+                ends = (*ends, *table.copied)
+        yield from ((row, 1) for row in ends)
+        for kind in table.kinds:
+            number = mixed if kind.experts else chunk.layers - mixed
+            if number:
+                yield from ((row, number) for row in kind.rows)

@@ -159,3 +159,37 @@ def fsdp_job(random: Random) -> str:
         'data { path = "a \'path\'", format = text, tokenizer = "assets" }\n'
         + pick(("", 'checkpoint { path = "saves", every = 100, keep = 3 }\n'))
     )
+
+
+def torch_job(random: Random) -> str:
+    """A file within what the torch back end emits, but for recomputed norms and a few others."""
+    pick = random.choice
+    tp, pp, dp = pick((1, 2, 4)), pick((1, 1, 2, 4)), pick((1, 2, 3, 4))
+    split = pick(("gpipe", "one_f_one_b", "interleaved(chunks = 2)"))
+    model = [
+        f"layers = {pick((8, 16))}, hidden = 128, heads = 8, kv_heads = {pick((1, 2, 4, 8))}",
+        f"ffn = 256, vocab = {pick((1000, 1024, 50257))}, context = 256, dropout = 0",
+        f"activation = {pick(('swiglu', 'gelu', 'relu2'))}",
+        f"norm = {pick(('rmsnorm', 'layernorm'))}",
+        f"bias = {pick(('none', 'qkv', 'all'))}, tied_embeddings = {pick(('on', 'off'))}",
+        f"qk_norm = {pick(('none', 'per_head', 'full'))}",
+        f"position = {pick(('rope', 'learned', 'none'))}",
+        f"norm_placement = {pick(('before', 'before', 'after', 'both'))}",
+    ]
+    parallel = [
+        f"tp = {tp}, pp = {pp}, dp = {dp}, zero = {pick((0, 1))}",
+        f"vocab_multiple = {pick((1, 16))}, overlap = {pick(('on', 'off'))}",
+        f"schedule = {split if pp > 1 else 'one_f_one_b'}",
+    ]
+    if tp > 1:
+        parallel.append(f"sequence_parallel = {pick(('on', 'off'))}")
+    again = ("none", "full", "full(first = 1)", "full(every = 2)", "selective", "selective(mlp)")
+    train = [
+        f"seq = 64, micro_batch = {pick((1, 2))}, global_batch = 96, steps = 3",
+        f"precision = {pick(('bf16', 'fp32'))}, gradients = {pick(('fp32', 'bf16'))}",
+        f"clip = {pick(('1.0', '0'))}, recompute = {pick(again)}",
+    ]
+    blocks = {"model": model, "parallel": parallel, "train": train}
+    text = "".join(f"{name} {{\n  " + "\n  ".join(each) + "\n}\n" for name, each in blocks.items())
+    cluster = f'cluster {{ nodes = 1, node from "dgx-h100" {{ gpus = {tp * pp * dp} }} }}\n'
+    return text + cluster + 'data { path = "x", format = text }\n'

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from parlay.compiler.layout import Layout, Stage
-from parlay.compiler.ledger.communication import BYTES, Dtypes, dtypes_of, microbatches
-from parlay.compiler.ledger.held import padded_vocab, table_of
-from parlay.compiler.ledger.parameters import WeightTable
+from parlay.compiler.ledger.communication import (
+    BYTES,
+    Dtypes,
+    dtypes_of,
+    microbatches,
+    recomputed_layers,
+)
+from parlay.compiler.ledger.held import padded_vocab
+from parlay.compiler.ledger.time import efficiency
 from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
 
 
@@ -67,14 +73,35 @@ class Job:
         return padded_vocab(self.spec)
 
     @cached_property
-    def table(self) -> WeightTable:
-        """Every weight."""
-        return table_of(self.spec)
+    def stops_early(self) -> bool:
+        """Whether a recomputed layer ends at its last saved tensor, as PyTorch's checkpoint does.
+
+        The MLP's last sum is then not sent again, but where a norm stands behind it.
+        """
+        return efficiency.of(self.spec).early_stop
 
     @cached_property
-    def recomputes(self) -> bool:
-        """Whether whole layers are computed again, their forward's messages with them."""
-        return self.train.recompute.name == "full"
+    def flat(self) -> bool:
+        """Whether the optimizer's shards are cut from one buffer, in one message: our own code."""
+        return self.train.stack == "parlay"
+
+    def again(self, chunk: Stage) -> tuple[int, int]:
+        """Layers of a chunk that are computed again as a whole, and those of them with experts."""
+        layers = recomputed_layers(self.train.recompute, chunk.layers)
+        experts = self.model.experts
+        if experts is None or not layers:
+            return layers, 0
+        if layers == chunk.layers:
+            return layers, self.mixed(chunk)
+        step = self.train.recompute.get("every") or 1
+        some = range(chunk.first, chunk.first + layers * step, step)
+        return layers, sum(experts.holds(layer) for layer in some)
+
+    def repeats(self, sublayer: str) -> bool:
+        """Whether selective recompute names a sublayer, the attention's core by default."""
+        recompute = self.train.recompute
+        flags = recompute.flags or ("core_attention",)
+        return recompute.name == "selective" and sublayer in flags
 
     def mixed(self, chunk: Stage) -> int:
         """Layers of a chunk that have experts."""

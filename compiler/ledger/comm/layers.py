@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger.comm.context import Job
 from parlay.compiler.ledger.comm.record import Raw
+from parlay.compiler.ledger.communication import BYTES
 
 # ── Tensor parallelism ────────────────────────────────────────────────────────
 
@@ -20,29 +21,60 @@ def tensor_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
     """
     if job.parallel.tp == 1:
         return
-    experts = job.model.experts
     mixed = job.mixed(chunk)
+    experts = job.model.experts
     shared = mixed if experts is not None and experts.shared else 0
     sublayers = chunk.layers + (chunk.layers - mixed) + shared
-    again = 1 if job.recomputes else 0
+    columns, rows = _again(job, chunk)
     size = job.tokens * job.model.hidden * job.width
     count = job.microbatches
     shape = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}"
     dtype = job.dtypes.compute
-    if not job.parallel.sequence_parallel:
-        calls = sublayers * (2 + again) * count
-        yield Raw("tp", "layers", "all_reduce", dtype, size, calls, False, shape)
-        return
-    yield Raw(
-        "tp", "layers", "all_gather", dtype, size, sublayers * (3 + again) * count, False, shape
-    )
-    yield Raw(
-        "tp", "layers", "reduce_scatter", dtype, size, sublayers * (2 + again) * count, False, shape
-    )
+
+    def raw(collective: str, calls: int) -> Raw:
+        return Raw("tp", "layers", collective, dtype, size, calls * count, False, shape)
+
+    if job.parallel.sequence_parallel:
+        yield raw("all_gather", 3 * sublayers + columns)
+        yield raw("reduce_scatter", 2 * sublayers + rows)
+    else:
+        yield raw("all_reduce", 2 * sublayers + rows)
+    if job.model.qk_norm == "full":
+        # The sums of squares of queries and keys forward, as many sums backward.
+        wide = job.dtypes.wide
+        layers = 2 * chunk.layers + job.again(chunk)[0]
+        formula = f"{BYTES[wide]} B x 2 x {job.tokens} tokens"
+        size = BYTES[wide] * 2 * job.tokens
+        yield Raw(
+            "tp", "norms of all heads", "all_reduce", wide, size, layers * count, False, formula
+        )
+
+
+def _again(job: Job, chunk: Stage) -> tuple[int, int]:
+    """Column sides (gathers) and row sides (sums) that recompute sends again.
+
+    A checkpoint that stops early leaves out the sum behind a layer's last product, but where a norm
+    stands behind that.
+    """
+    experts, early = job.model.experts, job.stops_early
+    mixed = job.mixed(chunk)
+    layers, routed = job.again(chunk)
+    both = routed if experts is not None and experts.shared else 0
+    if layers:
+        dense = layers - routed
+        spared = dense if early and job.model.norm_placement == "before" else 0
+        return layers + dense + both, layers + dense + both - spared
+    columns = rows = 0
+    if job.repeats("mlp"):
+        columns += chunk.layers - mixed
+        rows += 0 if early else chunk.layers - mixed
+    if job.repeats("experts") and experts is not None and experts.shared:
+        columns, rows = columns + mixed, rows + mixed
+    return columns, rows
 
 
 def ends(job: Job, chunk: Stage) -> Iterator[Raw]:
-    """Embedding, head and loss over tp; the loss sums [b, s] and [2, b, s] at fp32."""
+    """Embedding, head and loss over tp; the loss sums [b, s] and [2, b, s], wide."""
     if job.parallel.tp == 1:
         return
     size = job.tokens * job.model.hidden * job.width
@@ -68,10 +100,10 @@ def ends(job: Job, chunk: Stage) -> Iterator[Raw]:
             "loss",
             "all_reduce",
             job.dtypes.wide,
-            4 * numbers * job.tokens,
+            BYTES[job.dtypes.wide] * numbers * job.tokens,
             heads,
             False,
-            f"4 B x {numbers} x {job.tokens} tokens",
+            f"{BYTES[job.dtypes.wide]} B x {numbers} x {job.tokens} tokens",
         )
 
 
@@ -98,8 +130,9 @@ def context_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
         query = heads * (model.mla.nope_dim + model.mla.rope_dim)
         out = heads * model.mla.v_dim
         pair = query + out
-    layers = chunk.layers * job.microbatches
-    again = 1 if job.recomputes else 0
+    count = job.microbatches
+    layers = chunk.layers * count
+    again = count * (chunk.layers if job.repeats("core_attention") else job.again(chunk)[0])
     dtype, width, tokens = job.dtypes.compute, job.width, job.tokens
 
     def raw(what: str, collective: str, features: int, calls: int, ranks: int | None) -> Raw:
@@ -113,17 +146,17 @@ def context_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
         inner = cp if method.name == "ulysses" else method["inner"]
         outer = cp // inner
         for name, features in (("queries", query), ("keys and values", pair), ("output", out)):
-            calls = layers * (2 + again)
+            calls = 2 * layers + again
             yield raw(f"ulysses {name}", "all_to_all", features, calls, inner)
         pair //= inner
         tokens *= inner
     if method.name == "allgather":
-        yield raw("keys and values", "all_gather", cp * pair, layers * (2 + again), None)
+        yield raw("keys and values", "all_gather", cp * pair, 2 * layers + again, None)
         yield raw("gradient of keys and values", "reduce_scatter", cp * pair, layers, None)
     elif method.name != "ulysses" and outer > 1:
-        passes = (outer - 1) * (2 + again) + outer
+        passes = layers * (2 * (outer - 1) + outer) + again * (outer - 1)
         for collective in ("send", "recv"):
-            yield raw("ring attention", collective, pair, layers * passes, outer)
+            yield raw("ring attention", collective, pair, passes, outer)
 
 
 # ── Expert parallelism ────────────────────────────────────────────────────────
@@ -142,7 +175,8 @@ def expert_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
     visits = int(own * experts.top_k * (experts.capacity or experts.imbalance))
     size = job.width * visits * job.model.hidden
     formula = f"{job.width} B x {own} tokens x {experts.top_k} experts x {job.model.hidden}"
-    passes = mixed * job.microbatches * (2 + (1 if job.recomputes else 0))
+    again = mixed if job.repeats("experts") else job.again(chunk)[1]
+    passes = (2 * mixed + again) * job.microbatches
     dtype, etp = job.dtypes.compute, job.parallel.etp
     if job.parallel.ep > 1:
         for what in ("dispatch", "combine"):

@@ -57,7 +57,8 @@ def comm_lines(
     lines = []
     for raw, stages in found.items():
         if raw.group not in reaches:
-            reaches[raw.group] = layout.reach(raw.group)
+            # Ranks that hold one key/value head alike are neighbours in tp.
+            reaches[raw.group] = layout.reach("tp" if raw.group == "kv" else raw.group)
         lines.append(_placed(spec, raw, reaches[raw.group], tuple(stages)))
     return tuple(lines)
 
@@ -88,6 +89,7 @@ def _of_stage(job: Job, chunks: Sequence[Stage], held: Parameters | None) -> Ite
         units=units,
         gradients=job.dtypes.gradients,
         weights=job.dtypes.compute,
+        flat=job.flat,
     )
     yield from once_a_step(job, chunks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.ledger import shared
 from parlay.compiler.ledger.comm.context import Job
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES, GRADIENT_BUCKET
@@ -48,13 +49,15 @@ def data_parallel(
     units: int,
     gradients: str,
     weights: str,
+    flat: bool = False,
 ) -> Iterator[Raw]:
     """Gradients and weights over the ZeRO groups (arXiv:1910.02054, section 7).
 
     0: one all-reduce of the gradients, in buckets. 1: reduce-scatter and all-gather. 2: a
     reduce-scatter each microbatch. 3: all-gathers of the weights forward and backward, each
     microbatch. Under HSDP the shards' gradients are all-reduced over `replicate` once a step.
-    `units` is in how many pieces a rank's weights travel each microbatch: its layers and ends.
+    `units` is in how many pieces a rank's weights travel each microbatch: its layers and ends. With
+    `flat` ZeRO-1 sends one buffer, filled up to a multiple of the ranks.
     """
     for number, kind in ((held.dense, "dense"), (held.expert, "expert")):
         if not number:
@@ -90,6 +93,9 @@ def data_parallel(
             return Raw(on, what, collective, dtype, size, calls * times, True, formula)
 
         ranks = layout.size(group)
+        sent = number
+        if flat and zero == 1:
+            sent, buckets = -(-number // ranks) * ranks, 1
         if ranks > 1:
             if zero == 0:
                 yield raw(group, "gradients" + words, "all_reduce", gradients, number, buckets)
@@ -97,11 +103,11 @@ def data_parallel(
                 each = microbatches if zero >= 2 else 1
                 pieces = units if zero >= 2 else buckets
                 yield raw(
-                    group, "gradients" + words, "reduce_scatter", gradients, number, pieces, each
+                    group, "gradients" + words, "reduce_scatter", gradients, sent, pieces, each
                 )
                 times = 2 * microbatches if zero == 3 else 1
                 pieces = units if zero == 3 else buckets
-                yield raw(group, "weights" + words, "all_gather", weights, number, pieces, times)
+                yield raw(group, "weights" + words, "all_gather", weights, sent, pieces, times)
         if hsdp:
             own = number / ranks
             pieces = max(1, round(buckets / ranks))
@@ -114,36 +120,50 @@ def _each(whole: int, calls: int) -> float:
 
 
 def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
-    """Norms under sequence parallelism, tied embeddings, the loss's sums, the gradient norm."""
+    """Gradients that ranks of a replica share, the loss's sums, the norm of the gradients."""
     parallel, dtypes, layout = job.parallel, job.dtypes, job.layout
-    gradients = dtypes.gradients
-    if parallel.tp > 1 and parallel.sequence_parallel:
-        whole = sum(_whole(job, chunk) for chunk in chunks)
-        size = BYTES[gradients] * whole
-        formula = f"{BYTES[gradients]} B x {whole}"
-        yield Raw(
-            "tp", "gradients of whole weights", "all_reduce", gradients, size, 1, False, formula
+
+    def summed(group: str, what: str, elements: int, ranks: int | None = None) -> Raw:
+        size, formula = (
+            BYTES[dtypes.gradients] * elements,
+            f"{BYTES[dtypes.gradients]} B x {elements}",
         )
-    tied = job.model.tied_embeddings or job.model.mtp_layers
-    if tied and parallel.pp > 1 and any(chunk.embedding != chunk.head for chunk in chunks):
+        return Raw(group, what, "all_reduce", dtypes.gradients, size, 1, False, formula, ranks)
+
+    if parallel.tp > 1 and parallel.sequence_parallel:
+        yield summed("tp", "gradients of whole weights", shared.whole(job.spec, chunks))
+    for group, elements in shared.sums(job.spec, chunks):
+        # Neighbours in tp that hold one key/value head alike sum its gradient among themselves.
+        ranks = parallel.tp // job.model.kv_heads if group == "kv" else None
+        yield summed(group, SHARED[group], elements, ranks)
+    further = job.model.mtp_layers and not job.model.tied_embeddings and parallel.pp > 1
+    if further and any(chunk.embedding != chunk.head for chunk in chunks):
+        # Layers for further tokens, on the last stage, read the embedding of the first.
         rows = job.vocab // parallel.tp
-        size = BYTES[gradients] * rows * job.model.hidden
-        formula = f"{BYTES[gradients]} B x {rows} x {job.model.hidden}"
-        yield Raw("embedding", "tied gradients", "all_reduce", gradients, size, 1, False, formula)
+        yield summed("embedding", SHARED["embedding"], rows * job.model.hidden)
     group = "dp_cp" if parallel.cp > 1 else "dp"
+    wide = dtypes.wide
+    one = (BYTES[wide], f"{BYTES[wide]} B")
     if layout.size(group) > 1 and any(chunk.head for chunk in chunks):
         yield Raw(group, "labels that count", "all_reduce", "int64", 8, 1, False, "8 B")
-        yield Raw(group, "loss", "all_reduce", dtypes.wide, 4, 1, False, "4 B")
-    if layout.world > 1 and job.train.clip:
-        yield Raw("world", "gradient norm", "all_reduce", dtypes.wide, 4, 1, False, "4 B")
+        yield Raw(group, "loss", "all_reduce", wide, one[0], 1, False, one[1])
+    if (parts := _parts(job)) is not None:
+        yield Raw(parts, "gradient norm", "all_reduce", wide, one[0], 1, False, one[1])
 
 
-def _whole(job: Job, chunk: Stage) -> int:
-    """Elements of a chunk's weights that every rank of tp holds whole."""
-    table, mixed = job.table, job.mixed(chunk)
-    total = 0
-    for kind in table.kinds:
-        rows = sum(row.numel for row in kind.rows if row.cut is None and not row.expert)
-        total += rows * (mixed if kind.experts else chunk.layers - mixed)
-    ends = (*(table.first if chunk.embedding else ()), *(table.last if chunk.head else ()))
-    return total + sum(row.numel for row in ends if row.cut is None)
+SHARED = {
+    "tp": "gradients of norms inside heads",
+    "kv": "gradients of copied heads",
+    "embedding": "tied gradients",
+}
+"""What is summed over a group of ranks of one replica."""
+
+
+def _parts(job: Job) -> str | None:
+    """The smallest group that holds every gradient once: a replica, or all where dp is sharded."""
+    parallel, layout = job.parallel, job.layout
+    sharded = parallel.zero > 0 and layout.size("dp_cp") > 1
+    if sharded or (job.model.experts is not None and parallel.ep * parallel.etp > 1):
+        return "world" if layout.world > 1 else None
+    axes = [axis for axis in ("tp", "pp") if getattr(parallel, axis) > 1]
+    return "_".join(axes) or None

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.comm import CommLine
+from parlay.compiler.ledger.comm.record import CommLine
 from parlay.compiler.ledger.time import collectives
 from parlay.compiler.ledger.time.efficiency import COMMUNICATION
 from parlay.compiler.ledger.time.layer import domains_share, pair_of
@@ -20,6 +20,8 @@ COMPONENTS: Final[Mapping[str, str]] = MappingProxyType(
     {"tp": "tp", "etp": "tp", "kv": "tp", "cp": "cp", "ep": "ep", "pp": "pp", "embedding": "pp"}
 )
 """Group -> the component that its messages are; `dp` where the group is not here."""
+INSIDE: Final = {"kv": "tp"}
+"""Groups that are a part of another one."""
 
 
 def call_times(
@@ -51,7 +53,7 @@ def call_times(
 
 
 def _seconds(spec: Spec, layout: Layout, step: Step, line: CommLine) -> float:
-    wire = step.machine.wire(layout, line.group)
+    wire = step.machine.wire(layout, INSIDE.get(line.group, line.group))
     if line.ranks != wire.size:
         wire = replace(wire, size=line.ranks)
     far, experts = 0.0, spec.model.experts if spec.model else None
@@ -99,7 +101,7 @@ def _sent(component: str, step: Step, spec: Spec, layout: Layout) -> Iterator[tu
 
 def _source(sent: tuple[str, str], component: str, step: Step, spec: Spec, layout: Layout) -> str:
     group, collective = sent
-    wire = step.machine.wire(layout, group)
+    wire = step.machine.wire(layout, INSIDE.get(group, group))
     if ("send" if collective == "recv" else collective) in wire.measured:
         return _measured(spec)
     return f"efficiency.toml, {component} of {step.efficiency.stack}; {wire.link} as stated"
