@@ -44,8 +44,9 @@ def pipelining(parallel: Parallel, microbatches: int) -> Pipelining:
 
     gpipe and 1F1B: (p - 1)(F + B) idle (arXiv:1811.06965); interleaved: that over v
     (arXiv:2104.04473); zero_bubble: (p - 1)(F + B - 2W); dualpipe: (p/2 - 1)(FB + B - 3W)
-    (arXiv:2412.19437, table 2, B the whole backward); the folded ones start late by (p - 1) half
-    stages where F, I and W take the same (arXiv:2405.15362).
+    (arXiv:2412.19437, table 2, B the whole backward); dualpipe_v: that of 2·p ranks, in half stages
+    (github.com/deepseek-ai/DualPipe); zbv starts late by (p - 1) half stages where F, I and W take
+    the same (arXiv:2405.15362). A forward and a backward beside each other end together after FB.
     """
     p, name = parallel.pp, parallel.schedule.name
     chunks = chunks_of(parallel.schedule)
@@ -62,7 +63,11 @@ def pipelining(parallel: Parallel, microbatches: int) -> Pipelining:
         case "dualpipe":
             half = max(Fraction(0), Fraction(p, 2) - 1)
             idle, formula = half * (FB + B - 3 * W), f"({p} / 2 - 1) x ({FB} + {B} - 3 x {W})"
-        case "zbv" | "dualpipe_v":
+        case "dualpipe_v":
+            # Chunks are half a stage long.
+            idle = Fraction((p - 1) * (FB + B - 3 * W), 2)
+            formula = f"({p} - 1) x ({FB} + {B} - 3 x {W}) / 2"
+        case "zbv":
             idle, formula = Fraction(p - 1, 2), f"({p} - 1) / 2"
     ideal = microbatches * (F + B)
     flight = tuple(
