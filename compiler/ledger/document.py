@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -76,8 +77,9 @@ def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> L
     spec = phase.spec
     assert spec.model is not None
     memory = account(spec, layout)
-    lines = comm_lines(spec, layout, [each.held for each in memory.classes])
-    time, calls = _time(spec, layout, lines)
+    held = [each.held for each in memory.classes]
+    lines = comm_lines(spec, layout, held)
+    time, calls = _time(spec, layout, lines, held)
     if stated is not None:
         from parlay.compiler.ledger.stated import at_speed, calls_at_speed
 
@@ -103,7 +105,7 @@ def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> L
 
 
 def _time(
-    spec: Spec, layout: Layout, lines: tuple[CommLine, ...]
+    spec: Spec, layout: Layout, lines: tuple[CommLine, ...], held: Sequence[Parameters]
 ) -> tuple[TimeLine | None, tuple[CallTime, ...]]:
     if spec.train is None or not layout.stages:
         return None, ()
@@ -111,7 +113,7 @@ def _time(
     gpu = spec.cluster.node.gpu
     if gpu.bandwidth_bytes_per_s is None or (gpu.bf16_flops or gpu.fp16_flops) is None:
         return None, ()
-    step = price(spec, layout)
+    step = price(spec, layout, ranks=held)
     return report(spec, layout, step), call_times(spec, layout, step, lines)
 
 

@@ -32,27 +32,33 @@ def call_times(
     What a component exposes on the busiest stage is shared out among its lines there by their
     seconds. A `recv` runs beside the peer's `send` and waits for nothing of its own.
     """
-    spent = [_seconds(spec, layout, step, line) for line in lines]
-    whole: dict[str, float] = {}
-    for line, seconds in zip(lines, spent, strict=True):
+    factors = step.efficiency.factors
+    names = [COMPONENTS.get(line.group, "dp") for line in lines]
+    spent = [
+        factors[name] * line.calls_per_step * _seconds(spec, layout, step, line)
+        for name, line in zip(names, lines, strict=True)
+    ]
+    whole = dict.fromkeys(names, 0.0)
+    for name, line, seconds in zip(names, lines, spent, strict=True):
         if line.collective != "recv" and step.busiest in line.stages:
-            component = COMPONENTS.get(line.group, "dp")
-            whole[component] = whole.get(component, 0.0) + seconds
+            whole[name] += seconds
+    sources: dict[tuple[str, str], str] = {}
     found = []
-    for line, seconds in zip(lines, spent, strict=True):
-        component = COMPONENTS.get(line.group, "dp")
-        factor = step.efficiency.factors[component]
+    for name, line, seconds in zip(names, lines, spent, strict=True):
+        sent = (line.group, line.collective)
+        if sent not in sources:
+            sources[sent] = _source(sent, name, step, spec, layout)
         exposed = 0.0
-        if line.collective != "recv" and whole.get(component):
-            waited = step.parts.get(component, 0.0) * factor
-            exposed = waited * seconds / whole[component]
-        formula = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}"
-        source = _source((line.group, line.collective), component, step, spec, layout)
-        found.append(CallTime(seconds, exposed, f"{formula} x {factor:.3g}", source))
+        if line.collective != "recv" and whole[name]:
+            exposed = step.parts.get(name, 0.0) * factors[name] * seconds / whole[name]
+        words = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}"
+        formula = f"{words} x {factors[name]:.3g}"
+        found.append(CallTime(seconds, exposed, formula, sources[sent]))
     return tuple(found)
 
 
 def _seconds(spec: Spec, layout: Layout, step: Step, line: CommLine) -> float:
+    """Of one call, at full efficiency."""
     wire = step.machine.wire(layout, INSIDE.get(line.group, line.group))
     if line.ranks != wire.size:
         wire = replace(wire, size=line.ranks)
@@ -62,9 +68,7 @@ def _seconds(spec: Spec, layout: Layout, step: Step, line: CommLine) -> float:
         if experts is not None and step.efficiency.dispatch_once and line.group == "ep":
             far /= domains_share(experts, wire)
     name = "send" if line.collective == "recv" else line.collective
-    each = collectives.seconds(name, wire, line.bytes_per_call, far=far)
-    factor = step.efficiency.factors[COMPONENTS.get(line.group, "dp")]
-    return line.calls_per_step * each * factor
+    return collectives.seconds(name, wire, line.bytes_per_call, far=far)
 
 
 # ── Where it comes from ───────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import Any
@@ -50,8 +50,16 @@ class Step:
         return total(self.parts, self.efficiency.factors)
 
 
-def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) -> Step:
-    """Prices a spec whose layout passed its checks and whose model has a shape."""
+def price(
+    spec: Spec,
+    layout: Layout,
+    table: Mapping[str, Any] | None = None,
+    ranks: Sequence[Parameters] | None = None,
+) -> Step:
+    """Prices a spec whose layout passed its checks and whose model has a shape.
+
+    `ranks` are the parameters on a rank of each stage, where they are known already.
+    """
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
     rates = measured.over(efficiency.of(spec, table), spec, table)
@@ -72,7 +80,7 @@ def price(spec: Spec, layout: Layout, table: Mapping[str, Any] | None = None) ->
     if hop:
         add(parts, {"pp": hop}, m + share * (parallel.pp - 1))
     forward, backward = line.seconds(line.counts[busiest])
-    held = held_by_rank(spec, layout, busiest)
+    held = ranks[busiest] if ranks else held_by_rank(spec, layout, busiest)
     moved = tuple(
         traffic.transfers(
             *(parallel, train, layout, machine, held, m),
