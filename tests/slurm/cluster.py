@@ -48,6 +48,7 @@ MailProg=/bin/true
 ReturnToService=2
 KillWait=5
 MinJobAge=3600
+FirstJobId={first}
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=2,bf_interval=2
 SelectType=select/cons_tres
@@ -150,7 +151,11 @@ def _write(up: Cluster) -> None:
         (up.folder / name).mkdir()
     ports = _free_ports(1 + up.daemons)
     host = own_name()
-    text = CONF.format(folder=up.folder, host=host, port=ports[0], user=getpass.getuser())
+    # Jobs meet on ports that follow their numbers: those of two clusters are to be apart.
+    first = secrets.randbelow(10_000) + 1
+    text = CONF.format(
+        folder=up.folder, host=host, port=ports[0], user=getpass.getuser(), first=first
+    )
     gres = f" Gres=gpu:{up.gpus}" if up.gpus else ""
     size = f"NodeAddr=127.0.0.1 CPUs=64 RealMemory=1000000{gres}"
     for node, port in zip(up.names, ports[1:], strict=False):
