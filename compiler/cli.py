@@ -282,6 +282,7 @@ class Importable(StrEnum):
 
     hf = "hf"
     megatron = "megatron"
+    deepspeed = "deepspeed"
     torchtitan = "torchtitan"
 
 
@@ -292,11 +293,21 @@ def import_(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A new .par file.")] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs in all.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="A node of the catalog.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="deepspeed: a model of the catalog, or a config.json.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Read the configuration of a framework, never running it, as a .par file."""
-    from parlay.compiler.commands.import_ import run
+    from parlay.compiler.commands.import_ import NAMELESS, run
 
-    _exit(run(format.value, path, out=out, gpus=gpus, node=node))
+    if model is not None and format.value not in NAMELESS:
+        raise typer.BadParameter(f"--model: a file of {format.value} names its own")
+    _exit(run(format.value, path, out=out, gpus=gpus, node=node, model=model))
 
 
 @app.command()

@@ -14,15 +14,28 @@ from parlay.dsl.diagnostics.cells import harmless
 FORMATS: Final[Mapping[str, str]] = {
     "hf": "parlay.compiler.importers.hf_job",
     "megatron": "parlay.compiler.importers.megatron",
+    "deepspeed": "parlay.compiler.importers.deepspeed",
     "torchtitan": "parlay.compiler.importers.torchtitan",
 }
 """Format -> the module with `read(path, gpus=…, node=…)`, which gives an `Imported`."""
 
+NAMELESS: Final = ("deepspeed",)
+"""Formats that name no model; their `read` takes one."""
 
-def run(format: str, path: Path, *, out: Path | None, gpus: int | None, node: str | None) -> int:
+
+def run(
+    format: str,
+    path: Path,
+    *,
+    out: Path | None,
+    gpus: int | None,
+    node: str | None,
+    model: str | None = None,
+) -> int:
     """Writes the `.par` text to `out` or stdout; tells on stderr what to look at; 1 for no job."""
     reader: Callable[..., Any] = import_module(FORMATS[format]).read
     given: dict[str, Any] = {"gpus": gpus} | ({} if node is None else {"node": node})
+    given |= {} if model is None else {"model": model}
     try:
         imported = reader(path, **given)
     except Unreadable as told:

@@ -16,7 +16,7 @@ def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     """The model of a `config.json`, or of the folder that holds one."""
     preset = hf.read(path / "config.json" if path.is_dir() else path)
     draft = Draft(f"From {path.name}, a model of Hugging Face.", {"model": {}, "cluster": {}})
-    _put(draft, "model", preset.values["model"])
+    put(draft, "model", preset.values["model"])
     world = gpus or 8
     each = min(world, 8)
     draft.assumed.append(f'{world} GPUs of node from "{node}": a model names no machines')
@@ -26,12 +26,13 @@ def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     return draft.finished()
 
 
-def _put(draft: Draft, path: str, fields: Mapping[str, Any]) -> None:
+def put(draft: Draft, path: str, fields: Mapping[str, Any]) -> None:
+    """Writes the fields of a preset into the block at `path`."""
     for name, given in fields.items():
         below = f"{path}.{name}"
         match given:
             case Mapping():
-                _put(draft, below, given)
+                put(draft, below, given)
             case bool():
                 draft.set(below, "on" if given else "off")
             case list() | tuple():

@@ -32,7 +32,12 @@ BLOCKS: Final = ("model", "cluster", "parallel", "train", "data", "checkpoint", 
 def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     """The job of a file; raises `Unreadable` with the reason where it gives none."""
     given = arguments.read(path)
-    draft = Draft(f"From {path.name}, a run of Megatron-LM.", {name: {} for name in BLOCKS})
+    return drafted(given, f"From {path.name}, a run of Megatron-LM.", gpus, node).finished()
+
+
+def drafted(given: Arguments, title: str, gpus: int | None, node: str) -> Draft:
+    """The blocks of a command line; raises `Unreadable` where it lacks a size."""
+    draft = Draft(title, {name: {} for name in BLOCKS})
     draft.blocks["target megatron"] = {}
     draft.heads["target megatron"] = 'target "megatron"'
     seq = given.whole("--seq-length") or given.whole("--encoder-seq-length")
@@ -48,7 +53,7 @@ def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     draft.lost += given.lost
     if not draft.blocks["target megatron"]:
         del draft.blocks["target megatron"], draft.heads["target megatron"]
-    return draft.finished()
+    return draft
 
 
 # ── Machines and degrees ──────────────────────────────────────────────────────

@@ -12,6 +12,9 @@ _ASSIGNMENT: Final = re.compile(rf"({_NAME})(\+?)=")
 _EXPANSION: Final = re.compile(
     rf"\$(?:\{{({_NAME}|[0-9@*])(\[[@*]\])?(:?[-=?+][^}}]*)?\}}|({_NAME})|([0-9@*#]))"
 )
+_UNQUOTED: Final = re.compile(r"(?:\$\{[^}]*\}|[^'\"])+")
+"""What stands outside of quotes; those inside of `${NAME:-"default"}` are a part of it."""
+
 _ARITHMETIC: Final = re.compile(r"[0-9+*/() -]+")
 _BRANCHES: Final = ("if", "elif", "else", "case", "while", "for", "until")
 _DEEPEST: Final = 20
@@ -174,7 +177,7 @@ def _expand(script: Script, word: str, *, split: bool = True) -> list[str]:
             end = _closed(word, index)
             parts.append((_substituted(script, word[index + 1 : end - 1], quoted=True), True))
         else:
-            found = re.compile(r"[^'\"]+").match(word, index)
+            found = _UNQUOTED.match(word, index)
             assert found is not None
             end = found.end()
             parts.append((_substituted(script, found[0], quoted=False), False))
@@ -211,6 +214,11 @@ def _substituted(script: Script, text: str, *, quoted: bool, depth: int = 0) -> 
     text = _EXPANSION.sub(replaced, text)
     escaped = r'\\([$"\\`])' if quoted else r"\\(.)"
     return re.sub(escaped, r"\1", text, flags=re.S)
+
+
+def expanded(script: Script, text: str) -> str:
+    """A text with the variables of a script in their places, as a here-document has them."""
+    return _substituted(script, text, quoted=True)[:_LONGEST]
 
 
 def _expand_text(script: Script, text: str, depth: int) -> str:

@@ -59,7 +59,8 @@ class Draft:
         for name, fields in self.blocks.items():
             if fields or name in self.heads:
                 lines.append("")
-                lines += _block(self.heads.get(name, name), fields, "")
+                head = self.heads.get(name, name)
+                lines += _block(head, fields, "") if fields else [head]
         text = "\n".join(lines) + "\n"
         source = Source("<imported>", text)
         tree, told = parse(source)
@@ -88,7 +89,8 @@ def _block(head: str, fields: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def string(text: str) -> str:
-    """A string: `"…"`."""
+    """A string: `"…"`; what has no shape, and may not stand in one, is a mark."""
+    text = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

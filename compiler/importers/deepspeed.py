@@ -1,0 +1,296 @@
+"""DeepSpeed to `.par`: ds_config.json, and the launch script and hostfile around it, never run.
+
+A configuration names no model and no length of a sequence. They come from the command line where
+it has them, else from `--model`; a job without a model is written without one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from parlay.compiler import catalog
+from parlay.compiler.importers import arguments, hf, megatron
+from parlay.compiler.importers import deepspeed_config as keys
+from parlay.compiler.importers.deepspeed_config import Config
+from parlay.compiler.importers.deepspeed_files import Job, find
+from parlay.compiler.importers.deepspeed_plan import from_plan
+from parlay.compiler.importers.deepspeed_rest import TARGET, rest
+from parlay.compiler.importers.hf import Unreadable
+from parlay.compiler.importers.hf_job import put
+from parlay.compiler.importers.written import Draft, Imported, listing, string
+
+NODE: Final = "dgx-h100"
+BLOCKS: Final = ("model", "cluster", "parallel", "train", "data", "checkpoint", "log")
+LENGTHS: Final = (
+    "seq-length",
+    "max-seq-length",
+    "max-seq-len",
+    "model-max-length",
+    "block-size",
+    "sequence-length",
+    "cutoff-len",
+    "max-length",
+)
+"""What scripts call the length of a sequence."""
+
+OF_THE_ENGINE: Final = (
+    "deepspeed",
+    "deepspeed-config",
+    "ds-config",
+    "deepspeed-config-file",
+    "local-rank",
+    "no-local-rank",
+    "resume",
+)
+"""Options of a script that say nothing of the job."""
+
+OF_THE_FORK: Final = (
+    "--deepspeed",
+    "--deepspeed_config",
+    "--deepspeed-config",
+    "--deepspeed-activation-checkpointing",
+    "--embed-layernorm",
+    "--checkpoint-activations",
+)
+"""Options of Megatron-DeepSpeed that Megatron-LM does not have, and that are read here."""
+
+
+def read(
+    path: Path, *, gpus: int | None = None, node: str = NODE, model: str | None = None
+) -> Imported:
+    """The job of a configuration, a script or a folder; raises `Unreadable` with the reason.
+
+    `model` is the name of a catalog's model, or the path of a Hugging Face `config.json`.
+    """
+    job = find(path)
+    title = f"From {path.name}, a run of DeepSpeed."
+    if "num-layers" in job.script:
+        return _of_megatron(job, title, gpus=gpus, node=node)
+    draft = Draft(title, {name: {} for name in BLOCKS})
+    draft.blocks[TARGET] = {}
+    draft.heads[TARGET] = 'target "deepspeed"'
+    config = Config(job, draft)
+    degrees = keys.degrees(config)
+    world = _world(job, gpus)
+    inside = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    if world and world[0] * world[1] % inside:
+        job.lost.append(f"{world[0]} nodes of {world[1]} GPUs: not for {inside} ranks a replica")
+        world = None
+    dp = world[0] * world[1] // inside if world else None
+    _model(job, draft, model)
+    _, _, dp = keys.batch(config, draft, dp)
+    _cluster(draft, world, dp * inside, node, job)
+    for axis, size in degrees.items():
+        if size > 1:
+            draft.set(f"parallel.{axis}", str(size))
+    if degrees["tp"] > 1:
+        draft.set("parallel.sequence_parallel", "off")
+    if degrees["cp"] > 1:
+        draft.set("parallel.cp_method", "ulysses")
+    draft.set("parallel.dp", str(dp))
+    keys.sharding(config, draft)
+    _recipe(job, config, draft, degrees["pp"])
+    rest(config, draft)
+    _arguments(job, draft)
+    draft.lost += job.lost
+    return _finished(draft)
+
+
+def _recipe(job: Job, config: Config, draft: Draft, pp: int) -> None:
+    length = _whole(job.argument(*LENGTHS)) or 2048
+    if not job.plan and not any(name in job.script for name in LENGTHS):
+        draft.assumed.append("seq = 2048: no length of a sequence is given")
+    draft.set("train.seq", str(length))
+    keys.numbers(config, draft, pp=pp)
+    rate = keys.optimizer(config, draft)
+    steps = job.plan.get("steps") or _whole(job.argument("max-steps", "train-steps"))
+    keys.schedule(config, draft, rate, steps if isinstance(steps, int) else None)
+    keys.log(config, draft)
+    if job.flag("gradient-checkpointing", "activation-checkpointing", "checkpoint-activations"):
+        draft.set("train.recompute", "full")
+    seed = _whole(job.argument("seed"))
+    if seed is not None:
+        draft.set("train.seed", str(seed))
+    if job.plan:
+        from_plan(job.plan, job.code, draft)
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
+
+
+def _finished(draft: Draft) -> Imported:
+    if not draft.blocks.get(TARGET):
+        draft.blocks.pop(TARGET, None)
+        draft.heads.pop(TARGET, None)
+    return draft.finished()
+
+
+# ── Model ─────────────────────────────────────────────────────────────────────
+
+
+def _model(job: Job, draft: Draft, given: str | None) -> None:
+    """The model as given, else by its name on the command line, else none."""
+    named = job.argument("model-name-or-path", "model-name", "model")
+    if given is not None:
+        if given in catalog.names("model"):
+            draft.heads["model"] = f"model from {string(given)}"
+            return
+        path = Path(given)
+        if not path.exists():
+            raise Unreadable(f"--model {given} is no model of the catalog, and no file")
+        config = path / "config.json" if path.is_dir() else path
+        put(draft, "model", hf.read(config).values["model"])
+        return
+    known = {_plain(name): name for name in catalog.names("model")}
+    name = known.get(_plain(named.rstrip("/").rpartition("/")[2])) if named else None
+    if name is not None:
+        draft.assumed.append(f'model from "{name}", by its name {named}')
+        draft.heads["model"] = f"model from {string(name)}"
+        return
+    said = f"the name {named} is of no model of the catalog" if named else "no file names a model"
+    draft.assumed.append(f"no model: {said}; `--model` takes one")
+
+
+def _plain(name: str) -> str:
+    """`Llama-2-7b-hf` --> `llama27b`"""
+    short = re.sub(r"-(hf|base|instruct|chat|it|v0\\.\d)$", "", name.lower().removeprefix("meta-"))
+    return re.sub(r"[^a-z0-9]", "", short)
+
+
+# ── Machines ──────────────────────────────────────────────────────────────────
+
+
+def _world(job: Job, gpus: int | None) -> tuple[int, int] | None:
+    """Nodes, and ranks of each; None where nothing says so."""
+    if gpus is not None:
+        return -(-gpus // min(gpus, 8)), min(gpus, 8)
+    slots = sorted(set(job.hosts.values()))
+    each = _number(job, ("num-gpus", "nproc-per-node"), ("GPUS_PER_NODE", "NPROC_PER_NODE"))
+    nodes = _number(job, ("num-nodes", "nnodes"), ("NNODES", "NUM_NODES", "SLURM_NNODES"))
+    if slots:
+        if len(slots) > 1:
+            job.lost.append(f"hosts with {', '.join(map(str, slots))} slots: the fewest")
+        return nodes or len(job.hosts), each or slots[0]
+    if each is None and nodes is None:
+        return None
+    return nodes or 1, each or 8
+
+
+def _number(job: Job, options: tuple[str, ...], names: tuple[str, ...]) -> int | None:
+    found = [(job.launcher.get(option) or [""])[0] for option in options]
+    found += [job.environment.get(name, "") for name in names]
+    return next((size for text in found if (size := _whole(text))), None)
+
+
+def _cluster(draft: Draft, world: tuple[int, int] | None, ranks: int, node: str, job: Job) -> None:
+    if world is None:
+        world = -(-ranks // min(ranks, 8)), min(ranks, 8)
+        draft.assumed.append(f"{ranks} GPUs: their number follows from the batch, or is not given")
+    nodes, each = world
+    draft.assumed.append(f'node from "{node}": the kind of machine is not given')
+    draft.set("cluster.nodes", str(nodes))
+    inside = "" if each == 8 else f" {{ gpus = {each} }}"
+    draft.set("cluster.@node", f"node from {string(node)}{inside}")
+    if nodes > 1:
+        draft.set("cluster.@fabric", "fabric { kind = infiniband }")
+    for name in ("include", "exclude", "i", "e"):
+        for given in job.launcher.get(name, ()):
+            draft.lost.append(f"--{name} {given}: every host is counted")
+
+
+# ── Megatron-DeepSpeed ────────────────────────────────────────────────────────
+
+
+def _of_megatron(job: Job, title: str, *, gpus: int | None, node: str) -> Imported:
+    """A script of Megatron-DeepSpeed: sizes and recipe by its options, ZeRO by its file."""
+    given = arguments.parsed(job.words)
+    given.launcher = {name: values[0] for name, values in job.launcher.items() if values}
+    given.environment = job.environment
+    stage = given.whole("--zero-stage")
+    for name in OF_THE_FORK:
+        given.has(name)
+    if given.text("--position-embedding-type") == "alibi":
+        given.values["--position-embedding-type"] = ("none",)
+        alibi = True
+    else:
+        alibi = False
+    rows, method = given.whole("--pad-vocab-size-to"), given.text("--pp-partition-method")
+    draft = megatron.drafted(given, title, gpus, node)
+    if alibi:
+        draft.set("model.position", "alibi")
+    if given.has("--embed-layernorm"):
+        draft.set("model.embedding_norm", "on")
+    if rows is not None and "--vocab-size" not in given.values:
+        draft.set("model.vocab", str(rows))
+        draft.assumed = [line for line in draft.assumed if not line.startswith("vocab = ")]
+        draft.assumed.append(f"vocab = {rows}: rows of the embedding, padding among them")
+    if given.has("--checkpoint-activations"):
+        draft.set("train.recompute", "full")
+    _stages(draft, method or "type:transformer")
+    draft.blocks[TARGET] = {}
+    draft.heads[TARGET] = 'target "deepspeed"'
+    wanted = {
+        name: draft.blocks["train"].get(name) for name in ("precision", "clip", "micro_batch")
+    }
+    config = Config(job, draft)
+    keys.sharding(config, draft)
+    if not config.has("zero_optimization.stage") and stage is not None:
+        draft.set("parallel.zero", str(min(3, stage)))
+    keys.degrees(config)
+    pp = int(draft.blocks["parallel"]["pp"])
+    keys.numbers(config, draft, pp=pp)
+    every = config.whole("steps_per_print")
+    if every is not None and str(every) != draft.blocks["log"]["every"]:
+        draft.lost.append(f"steps_per_print = {every}: the command says --log-interval")
+    _against_the_command(config, draft, wanted)
+    rest(config, draft)
+    draft.lost += job.lost
+    return _finished(draft)
+
+
+def _stages(draft: Draft, method: str) -> None:
+    """Layers of each stage, as DeepSpeed deals out what the method names."""
+    pp, layers = int(draft.blocks["parallel"]["pp"]), int(draft.blocks["model"]["layers"])
+    ends = 1 if "embedding" in method else 0  # the embedding, and the head that is tied to it
+    if pp == 1 or (not ends and layers % pp == 0):
+        return
+    each, over = divmod(layers + 2 * ends, pp)
+    counts = [each + (stage < over) for stage in range(pp)]
+    counts[0], counts[-1] = counts[0] - ends, counts[-1] - ends
+    if over or min(counts) < 1 or "type:" not in method:
+        draft.lost.append(f"--pp-partition-method {method}: stages = auto is written")
+        draft.set("parallel.stages", "auto")
+    else:
+        draft.set("parallel.stages", listing(map(str, counts)))
+
+
+def _against_the_command(config: Config, draft: Draft, wanted: dict[str, Any]) -> None:
+    """Sizes of the batch are the command's; where the configuration has others, that is told."""
+    if not config.has("gradient_clipping"):
+        draft.set("train.clip", str(wanted["clip"]))
+    train = draft.blocks["train"]
+    micro = config.whole("train_micro_batch_size_per_gpu")
+    total = config.whole("train_batch_size")
+    config.whole("gradient_accumulation_steps")
+    for name, ours, theirs in (
+        ("train_micro_batch_size_per_gpu", "micro_batch", micro),
+        ("train_batch_size", "global_batch", total),
+    ):
+        if theirs is not None and str(theirs) != train[ours]:
+            draft.lost.append(f"{name} = {theirs}: the command says {train[ours]}")
+    if train["precision"] != wanted["precision"]:
+        said = f"the command says {wanted['precision']}, the configuration {train['precision']}"
+        draft.lost.append(f"precision: {said}")
+
+
+# ── What is left ──────────────────────────────────────────────────────────────
+
+
+def _arguments(job: Job, draft: Draft) -> None:
+    """Options of the script that nothing took, as comments."""
+    for option, values in job.script.items():
+        if option not in job.taken and option not in OF_THE_ENGINE:
+            draft.lost.append(f"argument of the script: --{' '.join((option, *values))}"[:300])

@@ -1,0 +1,308 @@
+"""ds_config.json to the blocks `parallel`, `train` and `log`: each key taken once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from parlay.compiler.importers.deepspeed_files import Job
+from parlay.compiler.importers.written import Draft, listing, number, switch, variant
+
+MISSING: Final = object()
+AUTO: Final = "auto"
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "train_micro_batch_size_per_gpu": "per-device-train-batch-size",
+    "gradient_accumulation_steps": "gradient-accumulation-steps",
+    "gradient_clipping": "max-grad-norm",
+    "optimizer.params.lr": "learning-rate",
+    "optimizer.params.eps": "adam-epsilon",
+    "optimizer.params.weight_decay": "weight-decay",
+    "scheduler.params.warmup_max_lr": "learning-rate",
+    "scheduler.params.warmup_num_steps": "warmup-steps",
+    "scheduler.params.total_num_steps": "max-steps",
+}
+"""Keys that may be `auto`, and the option of Hugging Face's Trainer that then says their value."""
+
+FLAGS: Final[Mapping[str, str]] = {"bf16.enabled": "bf16", "fp16.enabled": "fp16"}
+
+
+class Config:
+    """The keys of a configuration by their paths; what nothing takes is the rest."""
+
+    def __init__(self, job: Job, draft: Draft) -> None:
+        self._job, self._draft = job, draft
+        self._values = dict(_flat(job.config, ""))
+        self._taken: set[str] = set()
+
+    def has(self, path: str) -> bool:
+        """Whether a key is there, a section counting as one."""
+        return any(name == path or name.startswith(f"{path}.") for name in self._values)
+
+    def raw(self, path: str, *, known: bool = False) -> Any:
+        """The value of a key, taken; None where it is absent, or `auto` and nothing says it.
+
+        `known` says that it follows from other keys where it is `auto`.
+        """
+        self._taken.add(path)
+        value = self._values.get(path)
+        if value != AUTO:
+            return value
+        return None if known else self._said(path)
+
+    def _said(self, path: str) -> Any:
+        """What the command line says of a key that is `auto`."""
+        if path in FLAGS and FLAGS[path] in self._job.script:
+            return self._job.flag(FLAGS[path])
+        text = self._job.argument(ARGUMENTS[path]) if path in ARGUMENTS else None
+        if text is None:
+            self._draft.lost.append(f"{path} = auto: the training script decides it")
+            return None
+        try:
+            return float(text) if "." in text or "e" in text.lower() else int(text)
+        except ValueError:
+            self._draft.lost.append(f"{path} = auto, which is {text}: no number")
+            return None
+
+    def is_auto(self, path: str) -> bool:
+        """Whether a key is left to the training script."""
+        return self._values.get(path) == AUTO
+
+    def whole(self, path: str, *, known: bool = False) -> int | None:
+        """A whole number; what is none is told and stays out."""
+        value = self.raw(path, known=known)
+        if value is None:
+            return None
+        if not _is_whole(value):
+            self._unfit(path, value, "whole number")
+            return None
+        return int(value)
+
+    def real(self, path: str, default: float) -> float:
+        """A number that is not negative; what is none is told, and the default stands."""
+        value = self.raw(path)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e300:
+            self._unfit(path, value, "number")
+            return default
+        return float(value)
+
+    def flag(self, path: str, default: bool = False) -> bool:
+        """A switch."""
+        value = self.raw(path)
+        if value is not None and not isinstance(value, bool):
+            self._unfit(path, value, "switch")
+        return value if isinstance(value, bool) else default
+
+    def text(self, path: str, default: str = "") -> str:
+        """A string."""
+        value = self.raw(path)
+        if value is not None and not isinstance(value, str):
+            self._unfit(path, value, "string")
+        return value if isinstance(value, str) else default
+
+    def reals(self, path: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        """A list of numbers."""
+        value = self.raw(path)
+        if value is None:
+            return default
+        if not isinstance(value, list) or not all(
+            isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each < 1e300
+            for each in value
+        ):
+            self._unfit(path, value, "list of numbers")
+            return default
+        return tuple(map(float, value))
+
+    def rest(self) -> Iterator[tuple[str, Any]]:
+        """What nothing has taken, by its path."""
+        yield from ((n, value) for n, value in self._values.items() if n not in self._taken)
+
+    def _unfit(self, path: str, value: Any, kind: str) -> None:
+        self._draft.lost.append(f"{path} = {str(value)[:200]}: no {kind}")
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value < 1e15 and value == int(value)
+
+
+def _flat(values: Mapping[str, Any], prefix: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, dict) and value and depth < 8:
+            yield from _flat(value, f"{path}.", depth + 1)
+        else:
+            yield path, value
+
+
+# ── Blocks ────────────────────────────────────────────────────────────────────
+
+
+def degrees(config: Config) -> dict[str, int]:
+    """tp, pp, cp and ep, as far as the configuration has them."""
+    names = {
+        "tp": ("tensor_parallel.autotp_size", "tensor_parallel.tp.tp_size"),
+        "pp": ("pipeline.stages",),
+        "cp": ("sequence_parallel_size",),
+        "ep": ("expert_parallel.autoep_size",),
+    }
+    found = {}
+    for axis, paths in names.items():
+        sizes = [size for path in paths if (size := config.whole(path))]
+        found[axis] = max(1, *sizes) if sizes else 1
+    return found
+
+
+def batch(config: Config, draft: Draft, dp: int | None) -> tuple[int, int, int]:
+    """Micro-batch, microbatches and replicas, by train_batch_size = micro · microbatches · dp.
+
+    Of two that are given the third follows; of one, one microbatch a step, as DeepSpeed takes it.
+    """
+    micro, steps = (
+        config.whole(name)
+        for name in ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    )
+    total = config.whole("train_batch_size", known=micro is not None and steps is not None)
+    if dp is None and total and micro and total % (micro * (steps or 1)) == 0:
+        dp = total // (micro * (steps or 1))
+    dp = dp or 8
+    if micro is None and total is not None:
+        micro = max(1, total // (dp * (steps or 1)))
+    if micro is None:
+        micro = 1
+        draft.assumed.append("micro_batch = 1: no size of a batch is given")
+    if steps is None:
+        steps = max(1, total // (micro * dp)) if total else 1
+    if total is not None and total != micro * steps * dp:
+        said = f"{total} is not {micro} · {steps} · {dp}"
+        draft.lost.append(f"train_batch_size: {said}, {micro * steps * dp} is written")
+    draft.set("train.micro_batch", str(micro))
+    draft.set("train.global_batch", str(micro * steps * dp))
+    return micro, steps, dp
+
+
+def numbers(config: Config, draft: Draft, *, pp: int) -> None:
+    """Precision, and the dtype of gradients, masters and moments.
+
+    A pipeline in bf16 has an optimizer of its own: it sums in fp32, and is cut over dp.
+    """
+    autos = [config.is_auto(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16")]
+    brain = config.flag("bf16.enabled") or config.flag("bfloat16.enabled")
+    half = config.flag("fp16.enabled")
+    if any(autos) and not (brain or half):
+        brain = any(autos[:2])
+        half = not brain
+        draft.assumed.append(f"precision = {'bf16' if brain else 'fp16'}: it is auto")
+    precision = "bf16" if brain else "fp16" if half else "fp32"
+    draft.set("train.precision", precision)
+    if config.flag("bf16.bf16_master_weights_and_grads"):
+        draft.set("train.master", "none")
+    widths = {
+        config.text(path) for path in ("data_types.grad_accum_dtype", "communication_data_type")
+    } - {""}
+    own = pp > 1 and precision == "bf16"
+    if own and draft.blocks["parallel"].get("zero") == "0":
+        draft.set("parallel.zero", "1")
+        draft.assumed.append("zero = 1: the optimizer of a bf16 pipeline is cut over dp")
+    if precision == "bf16" and widths <= {"bf16", "bfp16"} and (widths or not own):
+        # Unless it is told otherwise, gradients are summed in the dtype of the weights.
+        draft.set("train.gradients", "bf16")
+    elif precision == "fp16" and widths != {"fp32"}:
+        draft.lost.append("gradients in fp16: fp32 is written")
+    elif len(widths) > 1 or not widths <= {"fp32"}:
+        draft.lost.append(f"gradients in {' and '.join(sorted(widths))}: fp32 is written")
+    draft.set("train.clip", number(config.real("gradient_clipping", 0.0)))
+
+
+def optimizer(config: Config, draft: Draft) -> float:
+    """The optimizer; the peak of the learning rate."""
+    name, params = config.text("optimizer.type"), "optimizer.params"
+    if not config.has("optimizer"):
+        draft.assumed.append("adamw(lr = 0.001): no optimizer is given, the script has its own")
+    elif name.lower() not in ("adam", "adamw"):
+        draft.lost.append(f"optimizer.type {name}: adamw is written")
+    elif name.lower() == "adam" and not config.flag(f"{params}.adam_w_mode", True):
+        draft.lost.append("optimizer.params.adam_w_mode false: decay is written apart")
+    config.flag(f"{params}.adam_w_mode", True)
+    if not config.flag(f"{params}.bias_correction", True):
+        draft.lost.append(f"{params}.bias_correction false: it is corrected")
+    rate = config.real(f"{params}.lr", 1e-3)
+    options = {
+        "lr": number(rate),
+        "betas": listing(map(number, config.reals(f"{params}.betas", (0.9, 0.999)))),
+        "eps": number(config.real(f"{params}.eps", 1e-8)),
+        "weight_decay": number(config.real(f"{params}.weight_decay", 0.0)),
+    }
+    if config.flag("bf16.bf16_optimizer_states"):
+        options["states"] = "bf16"
+    draft.set("train.optimizer", variant("adamw", **options))
+    return rate
+
+
+def schedule(config: Config, draft: Draft, rate: float, steps: int | None) -> None:
+    """The learning rate over the steps, and how many those are."""
+    name, params = config.text("scheduler.type"), "scheduler.params"
+    total = config.whole(f"{params}.total_num_steps")
+    if total is None and steps is None:
+        draft.assumed.append("steps = 1000: no number of steps is given")
+    draft.set("train.steps", str(total or steps or 1000))
+    if not name:
+        return
+    warmup = config.whole(f"{params}.warmup_num_steps")
+    config.real(f"{params}.warmup_max_lr", rate)
+    if (least := config.real(f"{params}.warmup_min_lr", 0.0)) > 0:
+        draft.lost.append(f"{params}.warmup_min_lr = {number(least)}: warm-up from 0 is written")
+    kind = config.text(f"{params}.warmup_type", "linear")
+    if name in ("WarmupLR", "WarmupDecayLR") and kind != "linear":
+        draft.lost.append(f"{params}.warmup_type {kind}: a linear one is written")
+    options = {"warmup": str(warmup)} if warmup is not None else {}
+    if name == "WarmupLR":
+        draft.set("train.lr_schedule", variant("constant", **options))
+    elif name == "WarmupDecayLR":
+        draft.set("train.lr_schedule", variant("linear", **options))
+    elif name == "WarmupCosineLR":
+        share = config.real(f"{params}.cos_min_ratio", 1e-4)
+        options["min_lr"] = number(float(f"{share * rate:.12g}"))
+        draft.set("train.lr_schedule", variant("cosine", **options))
+    else:
+        draft.lost.append(f"scheduler.type {name}: a constant rate is written")
+
+
+def sharding(config: Config, draft: Draft) -> None:
+    """ZeRO, what leaves the GPU, and what overlaps."""
+    section = "zero_optimization"
+    stage = config.whole(f"{section}.stage") or 0
+    if stage > 3:
+        draft.lost.append(f"{section}.stage = {stage}: zero = 3 is written")
+    draft.set("parallel.zero", str(min(3, stage)))
+    devices = {
+        part: config.text(f"{section}.{name}.device", "none")
+        for part, name in (("optimizer", "offload_optimizer"), ("params", "offload_param"))
+    }
+    if config.flag(f"{section}.cpu_offload"):
+        devices["optimizer"] = "cpu"
+    parts = [part for part, device in devices.items() if device in ("cpu", "nvme")]
+    kinds = {devices[part] for part in parts}
+    if len(kinds) > 1:
+        draft.lost.append("optimizer and params on different devices: cpu is written")
+    if parts:
+        device = "cpu" if "cpu" in kinds else "nvme"
+        draft.set("parallel.offload", f"{device}({', '.join(parts)})")
+    if (shard := config.whole("zero_optimization.mics_shard_size")) and shard > 0:
+        draft.set("parallel.shard", str(shard))
+    overlaps = config.raw(f"{section}.overlap_comm")
+    if stage:
+        # Left out, it is on in the third stage alone.
+        wanted = overlaps if isinstance(overlaps, bool) else stage == 3
+        draft.set("parallel.overlap", switch(wanted))
+
+
+def log(config: Config, draft: Draft) -> None:
+    """What is reported."""
+    if every := config.whole("steps_per_print"):
+        draft.set("log.every", str(every))
+    if config.flag("tensorboard.enabled"):
+        draft.set("log.tensorboard", "on")

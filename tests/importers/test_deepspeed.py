@@ -1,0 +1,305 @@
+"""DeepSpeed's configurations to `.par`: each key is a field, an option, or a line of comment."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.importers import deepspeed
+from parlay.compiler.importers.hf import Unreadable
+
+WHOLE: dict[str, Any] = {
+    "train_batch_size": 64,
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_accumulation_steps": 2,
+    "gradient_clipping": 0.5,
+    "steps_per_print": 20,
+    "wall_clock_breakdown": True,
+    "communication_data_type": "fp32",
+    "data_types": {"grad_accum_dtype": "fp32"},
+    "bf16": {"enabled": True},
+    "optimizer": {
+        "type": "AdamW",
+        "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-7, "weight_decay": 0.1},
+    },
+    "scheduler": {
+        "type": "WarmupCosineLR",
+        "params": {"total_num_steps": 900, "warmup_num_steps": 90, "cos_min_ratio": 0.1},
+    },
+    "zero_optimization": {
+        "stage": 3,
+        "overlap_comm": False,
+        "offload_optimizer": {"device": "cpu", "pin_memory": False},
+        "reduce_bucket_size": 5e8,
+        "stage3_prefetch_bucket_size": 50000000,
+        "sub_group_size": 123456,
+    },
+    "activation_checkpointing": {"partition_activations": True},
+    "flops_profiler": {"enabled": True, "profile_step": 3},
+    "tensorboard": {"enabled": True},
+    "no_such_key": {"inner": 7},
+}
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., Any]:
+    """What the importer makes of a configuration."""
+
+    def imported(config: Any, **given: Any) -> Any:
+        path = tmp_path / "ds_config.json"
+        path.write_text(config if isinstance(config, str) else json.dumps(config))
+        return deepspeed.read(path, **given)
+
+    return imported
+
+
+def checked(folder: Path, text: str, *targets: str) -> pipeline.Job:
+    path = folder / "job.par"
+    path.write_text(text)
+    return pipeline.check(path, targets)
+
+
+def test_fields(read: Callable[..., Any]) -> None:
+    text = read(WHOLE, model="llama3-8b").text
+    for said in (
+        'model from "llama3-8b"',
+        "zero = 3",
+        "offload = cpu(optimizer)",
+        "overlap = off",
+        "dp = 8",
+        "micro_batch = 4",
+        "global_batch = 64",
+        "precision = bf16",
+        "clip = 0.5",
+        "adamw(lr = 0.0003, betas = [0.9, 0.95], eps = 1e-07, weight_decay = 0.1)",
+        "steps = 900",
+        "cosine(warmup = 90, min_lr = 3e-05)",
+        "every = 20",
+        "tensorboard = on",
+        "wall_clock_breakdown = on",
+        "reduce_bucket_size = 500000000",
+        "sub_group_size = 123456",
+        "offload_optimizer_pin_memory = off",
+    ):
+        assert said in text, said
+    assert "gradients = bf16" not in text
+    assert read(WHOLE).lost == (
+        "activation_checkpointing.partition_activations = True",
+        "no_such_key.inner = 7",
+    )
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, (*path, name))
+    else:
+        yield path
+
+
+def other(value: Any) -> Any:
+    """Another value of the kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, list):
+        return [each / 2 for each in value]
+    if isinstance(value, str):
+        return {"cpu": "nvme", "fp32": "bf16", "AdamW": "Lamb", "WarmupCosineLR": "OneCycle"}[value]
+    return value * 2 if isinstance(value, float) else value + 1
+
+
+@pytest.mark.parametrize("path", leaves(WHOLE), ids=".".join)
+def test_no_key_is_lost(read: Callable[..., Any], path: tuple[str, ...]) -> None:
+    """Whatever key has another value, the text is another one."""
+    changed = copy.deepcopy(WHOLE)
+    inside = changed
+    for name in path[:-1]:
+        inside = inside[name]
+    inside[path[-1]] = other(inside[path[-1]])
+    assert read(changed).text != read(WHOLE).text
+
+
+def test_what_is_written_checks(read: Callable[..., Any], tmp_path: Path) -> None:
+    text = read(WHOLE, model="llama3-8b").text
+    job = checked(tmp_path, text, "deepspeed")
+    assert [said.message for said in job.errors] == []
+    config = json.loads(pipeline.emit(job, "deepspeed").files["deepspeed/ds_config.json"])
+    for path in leaves(WHOLE):
+        if path[0] in ("scheduler", "no_such_key", "activation_checkpointing"):
+            continue  # by train.py, told, told
+        ours, theirs = config, WHOLE
+        for name in path:
+            ours, theirs = ours[name], theirs[name]
+        assert ours == theirs, path
+
+
+AUTOS = {
+    "bf16": {"enabled": "auto"},
+    "fp16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto"}},
+    "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+    "gradient_clipping": "auto",
+    "train_batch_size": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+}
+
+
+def test_auto_alone_is_told(read: Callable[..., Any], tmp_path: Path) -> None:
+    found = read(AUTOS)
+    for name in (
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_clipping",
+        "optimizer.params.lr",
+        "zero_optimization.reduce_bucket_size",
+        "fp16.enabled",
+    ):
+        assert any(line.startswith(f"{name} = auto") for line in found.lost), name
+    assert any("no model" in line for line in found.assumed)
+    assert not checked(tmp_path, found.text).errors
+
+
+COMMAND = """#!/bin/bash
+GPUS=8
+ARGUMENTS="--bf16 True --learning_rate 2e-5 --weight_decay 0.01"
+deepspeed --hostfile hosts --num_gpus $GPUS --master_port 29501 run_clm.py \\
+  --deepspeed ds.json --model_name_or_path meta-llama/Llama-2-7b-hf $ARGUMENTS \\
+  --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --max_grad_norm 1.0 \\
+  --block_size 2048 --max_steps 500 --gradient_checkpointing True --dataset_name wikitext
+"""
+
+
+def test_auto_is_what_the_command_line_says(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(AUTOS))
+    (tmp_path / "hosts").write_text("# ours\nworker-0 slots=8\nworker-1 slots=8\n")
+    script = tmp_path / "run.sh"
+    script.write_text(COMMAND)
+    found = deepspeed.read(script)
+    for said in (
+        'model from "llama2-7b"',
+        "nodes = 2",
+        "dp = 16",
+        "micro_batch = 4",
+        "global_batch = 128",
+        "precision = bf16",
+        "lr = 2e-05",
+        "weight_decay = 0.01",
+        "clip = 1",
+        "seq = 2048",
+        "steps = 500",
+        "recompute = full",
+    ):
+        assert said in found.text, said
+    assert "argument of the script: --dataset-name wikitext" in found.lost
+    assert not any(line.startswith("train_batch_size") for line in found.lost)
+    assert not checked(tmp_path, found.text).errors
+
+
+def test_a_configuration_inside_of_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "MICRO=2\nFILE=./ds_$JOB.json\n"
+        'cat <<EOT > $FILE\n{"train_micro_batch_size_per_gpu": $MICRO, "fp16": {"enabled": true},\n'
+        ' "zero_optimization": {"stage": 1}}\nEOT\n'
+        "deepspeed --num_nodes 2 --num_gpus 4 train.py --deepspeed_config $FILE\n"
+    )
+    found = deepspeed.read(script, model="gpt2-xl")
+    for said in ("micro_batch = 2", "precision = fp16", "zero = 1", "nodes = 2", "gpus = 4"):
+        assert said in found.text, said
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"train_batch_size": 64}, "micro_batch = 8"),
+        ({"train_micro_batch_size_per_gpu": 4}, "global_batch = 32"),
+        ({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2}, "dp = 32"),
+        ({"zero_optimization": {"stage": 2, "cpu_offload": True}}, "cpu(optimizer)"),
+        ({"fp16": {"enabled": True}}, "precision = fp16"),
+        ({"bf16": {"enabled": True}}, "gradients = bf16"),
+        ({"tensor_parallel": {"autotp_size": 4}}, "tp = 4"),
+        ({"pipeline": {"stages": 2}, "bf16": {"enabled": True}}, "zero = 1"),
+        ({"optimizer": {"type": "Lamb", "params": {"lr": 1}}}, "optimizer.type Lamb"),
+        ({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}}, "constant("),
+        ({"gradient_clipping": "much"}, "gradient_clipping = much: no number"),
+        ({"gradient_clipping": -1}, "gradient_clipping = -1: no number"),
+        ({"train_batch_size": 2.5}, "train_batch_size = 2.5: no whole number"),
+        ({"zero_optimization": {"stage": True}}, "stage = True: no whole number"),
+        ('{"train_batch_size": 8, "train_batch_size": 16}', "given twice"),
+    ],
+)
+def test_a_key(read: Callable[..., Any], tmp_path: Path, config: Any, said: str) -> None:
+    found = read(config)
+    assert said in found.text
+    assert not [e for e in checked(tmp_path, found.text).errors if e.code[0] in "PT"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("", "no JSON"), ("[1]", "no JSON object"), ('{"a": ', "no JSON")]
+)
+def test_what_is_unreadable(read: Callable[..., Any], text: str, why: str) -> None:
+    with pytest.raises(Unreadable, match=why):
+        read(text)
+
+
+def test_files_that_are_not_there(tmp_path: Path, parlay: Callable[..., Any]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("deepspeed train.py --deepspeed_config gone.json\n")
+    for path, why in (
+        (tmp_path / "none", "no such file"),
+        (script, "gone.json is not beside it"),
+        (tmp_path, "the folder has no ds_config.json"),
+    ):
+        ended = parlay("import", "deepspeed", path)
+        assert (ended.status, why in ended.err) == (1, True), ended.err
+    script.write_text("echo hello\n")
+    assert parlay("import", "deepspeed", script).status == 1
+
+
+def test_the_command(tmp_path: Path, parlay: Callable[..., Any]) -> None:
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps(WHOLE))
+    out = tmp_path / "job.par"
+    assert parlay("import", "deepspeed", path, "--model", "llama3-8b", "-o", out).status == 0
+    assert out.read_text() == deepspeed.read(path, model="llama3-8b").text
+    ended = parlay("import", "deepspeed", path, "--model", "no-such")
+    assert (ended.status, "no model of the catalog" in ended.err) == (1, True)
+    assert parlay("import", "hf", path, "--model", "llama3-8b").status == 2
+
+
+def test_a_model_of_hugging_face(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 16,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    path = tmp_path / "ds_config.json"
+    path.write_text(json.dumps(WHOLE))
+    text = deepspeed.read(path, model=str(tmp_path / "config.json")).text
+    assert "layers = 16" in text and "hidden = 2048" in text
+    assert not checked(tmp_path, text).errors
+
+
+NAMES = ("$(touch owned)", '"; import os', "{{ 7*7 }}", "a\nb", "\u202egnp", "\x1b[2J", "../..")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_keys_and_values(read: Callable[..., Any], tmp_path: Path, name: str) -> None:
+    config = {name: name, "optimizer": {"type": name}, "zero_optimization": {"stage": name}}
+    config |= {"tensorboard": {"enabled": True, "output_path": name, "job_name": name}}
+    found = read(config)
+    assert found.text.isprintable() or "\n" in found.text
+    for line in found.text.splitlines():
+        assert line.isprintable(), ascii(line)
+    assert not [said for said in checked(tmp_path, found.text).errors if said.code[0] in "PT"]
