@@ -43,10 +43,12 @@ def recipe(
     if training.pop("enable_cpu_offload", False) is True:
         draft.set("parallel.offload", "cpu(optimizer, params)")
     again = config.keywords.get("activation_checkpoint", Called("SelectiveAC.Config", {}, 0))
-    if isinstance(again, Called) and again.name == "FullAC.Config":
-        draft.set("train.recompute", "full")
-    elif isinstance(again, Called):
-        draft.lost.append(f"{again.name}: no recomputation is written")
+    if isinstance(again, Called):
+        mode = again.keywords.get("mode")
+        if again.name == "FullAC.Config" or mode == "full":
+            draft.set("train.recompute", "full")
+        elif mode != "none":
+            draft.lost.append(f"{again.name}: no recomputation is written")
     rate = _optimizer(module, config, draft)
     _schedule(config, draft, steps, rate)
     if found["compile"].pop("enable", False) is True:
@@ -65,6 +67,8 @@ def _optimizer(module: Module, config: Called, draft: Draft) -> float:
     given = config.keywords.get("optimizer")
     if isinstance(given, Called) and given.name == "default_adamw":
         options |= given.keywords
+    elif isinstance(given, Called):
+        options |= _spelled(given, draft)
     for call in module.calls():
         kwargs = call.keywords.get("optimizer_kwargs")
         if call.name == "ParamGroupConfig" and isinstance(kwargs, dict):
@@ -78,6 +82,21 @@ def _optimizer(module: Module, config: Called, draft: Draft) -> float:
     }
     draft.set("train.optimizer", variant("adamw", **texts))
     return float(options["lr"])
+
+
+def _spelled(given: Called, draft: Draft) -> dict[str, Any]:
+    """The options of an optimizer whose numbers stand in its own call."""
+    names = {"lr": "lr", "eps": "eps", "weight_decay": "weight_decay"}
+    found = {names[n]: value for n, value in given.keywords.items() if n in names}
+    betas = [given.keywords.get(name) for name in ("beta1", "beta2")]
+    if all(map(is_number, betas)):
+        found["betas"] = betas
+    kind = given.keywords.get("name", "AdamW")
+    if kind != "AdamW":
+        draft.lost.append(f"optimizer.name {kind}: adamw is written")
+    taken = {*names, "beta1", "beta2", "name", "param_groups"}
+    draft.lost += [f"optimizer.{name}" for name in given.keywords if name not in taken]
+    return found
 
 
 def _schedule(config: Called, draft: Draft, steps: int, rate: float) -> None:

@@ -48,6 +48,7 @@ def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     recipe(module, config, draft, found, degrees)
     services(config, draft, found)
     _rest(draft, found)
+    _around(draft, config, found)
     if not draft.blocks["target torchtitan"]:
         del draft.blocks["target torchtitan"], draft.heads["target torchtitan"]
     return draft.finished()
@@ -206,6 +207,27 @@ def _rest(draft: Draft, found: Sections) -> None:
                 draft.lost.append(f"{section}.{name} = {_shown(given)}")
                 continue
             draft.set(f"target torchtitan.options.{key}", text)
+
+
+READ: Final = (
+    "model_spec",
+    "loss",
+    "hf_assets_path",
+    "optimizer",
+    "lr_scheduler",
+    "dataloader",
+    "activation_checkpoint",
+    "tokenizer",
+)
+"""Parts of a job that are no sections of plain settings, and are read."""
+
+
+def _around(draft: Draft, config: Called, found: Sections) -> None:
+    """What else a job is made of, as comments."""
+    for name, given in config.keywords.items():
+        if name not in READ and name not in found and given is not None:
+            shown = f"{given.name}(…)" if isinstance(given, Called) else _shown(given)
+            draft.lost.append(f"{name} = {shown}")
 
 
 def _shown(given: Any) -> str:

@@ -122,7 +122,9 @@ def _learning_rate(phase: Phase, train: Train, steps: int) -> Iterator[Piece]:
     yield given("--lr-decay-style", name, path=path)
     yield chosen("--lr-decay-iters", steps, path=path)
     yield given("--lr-warmup-iters", schedule["warmup"], path=f"{path}.warmup")
-    if schedule["warmup"] >= steps:
+    target = phase.targets.get("megatron")
+    until = ((target.options if target else None) or {}).get("lr_decay_iters", steps)
+    if not isinstance(until, int) or schedule["warmup"] >= until:
         shown = f"a warm-up of {schedule['warmup']} in {steps} steps"
         yield refused(phase, f"{path}.warmup", shown, words="shorter than training")
     if schedule.name != "constant":
