@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling
+from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling, print_time
 from parlay.compiler.commands.printing import broken, plain, print_json, show
 from parlay.compiler.commands.scaling import Point, scaling
 from parlay.compiler.commands.scaling import to_json as scaling_to_json
@@ -124,6 +124,8 @@ def _print(books: Sequence[tuple[Path, list[Account]]], *, formulas: bool) -> No
             _heading(console, each)
             _memory(console, each, formulas=formulas)
             _communication(console, each, formulas=formulas)
+            if formulas and each.time is not None:
+                print_time(console, each.time)
             _closing(console, each)
             print_asserts(console, account.judgement)
             print_scaling(console, account.scaling)
@@ -224,6 +226,10 @@ def _closing(console: Console, each: Ledger) -> None:
             f"step {time.step_seconds:.3g} s {band}, "
             f"{time.tokens_per_second_per_gpu:,.0f} tokens/s/GPU{mfu}, bubble {time.bubble:.1%}"
         )
+    cluster = each.spec.cluster
+    if any(call.source.startswith("measured") for call in each.calls) and cluster is not None:
+        assert cluster.calibration is not None
+        console.print(plain(f"priced by what was measured: {cluster.calibration.source}"))
     if run.days is not None and run.gpu_hours is not None:
         cost = "" if run.cost is None else f", ${run.cost:,.0f}"
         console.print(f"{run.days:.3g} days, {run.gpu_hours:,.0f} GPU-hours{cost}")

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 from parlay.compiler.commands.printing import plain
 from parlay.compiler.commands.scaling import Point
 from parlay.compiler.ledger.asserts import Judgement
+from parlay.compiler.ledger.time import TimeLine
 from parlay.dsl.units import Dimension, show
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+WIDTH = 120
+"""Columns that the widest scaling table may take."""
 
 
 def print_asserts(console: Console, judgement: Judgement) -> None:
@@ -25,10 +30,28 @@ def print_asserts(console: Console, judgement: Judgement) -> None:
         console.print(f" ({value})", markup=False)
 
 
-def print_scaling(console: Console, points: Sequence[Point]) -> None:
-    """Strong and weak scaling side by side, one row a number of nodes."""
+def print_time(console: Console, time: TimeLine) -> None:
+    """The parts of the step with their formulas and sources, then the figures made of them."""
     from rich.table import Table
 
+    table = Table(box=None, header_style="bold", title="Parts of the step")
+    table.title_justify = "left"
+    for title in ("part", "seconds", "formula", "source"):
+        table.add_column(title, justify="right" if title == "seconds" else "left")
+    for share in time.shares:
+        words = f"{share.formula}, x {share.factor:.3g}"
+        table.add_row(share.name, f"{share.seconds:.4g}", plain(words), plain(share.source))
+    console.print(table)
+    for name, formula in time.formulas.items():
+        console.print(f"  {name} = {formula}", markup=False)
+
+
+def print_scaling(console: Console, points: Sequence[Point]) -> None:
+    """Strong and weak scaling side by side, one row a number of nodes."""
+    from rich.console import Console
+    from rich.table import Table
+
+    wide = Console(highlight=False, file=console.file, width=max(console.width, WIDTH))
     for kind, words in (("strong", "the same global batch"), ("weak", "a batch for each replica")):
         rows = [point for point in points if point.kind == kind]
         if not rows:
@@ -36,22 +59,27 @@ def print_scaling(console: Console, points: Sequence[Point]) -> None:
         table = Table(box=None, header_style="bold", title=f"{kind.capitalize()} scaling: {words}")
         table.title_justify = "left"
         heads = ("nodes", "GPUs", "dp", "batch", "step", "efficiency", "MFU", "peak", "days")
-        for title in (*heads, "GPU-hours", "cost"):
-            table.add_column(title, justify="right")
+        money = any(point.cost is not None for point in rows)
+        for title in (*heads, "GPU-hours", *(("cost",) if money else ())):
+            # A cut number reads like another one: a narrow screen breaks the line instead.
+            table.add_column(title, justify="right", no_wrap=True, min_width=len(title))
         for point in rows:
-            table.add_row(str(point.nodes), f"{point.gpus:,}", *_cells(point))
-        console.print(table)
+            cells = _cells(point) if money else _cells(point)[:9]
+            table.add_row(f"{point.nodes:,}", f"{point.gpus:,}", *cells)
+        wide.print(table)
         for point in rows:
             if point.refused is not None:
-                console.print(f"  {point.nodes} nodes: {point.refused}", markup=False, style="red")
+                words = "1 node" if point.nodes == 1 else f"{point.nodes:,} nodes"
+                console.print(f"  {words}: {point.refused}", markup=False, style="red")
 
 
 def _cells(point: Point) -> tuple[str, ...]:
     if point.refused is not None:
-        return ("" if point.dp is None else str(point.dp), str(point.global_batch or ""), "refused")
+        batch = "" if point.global_batch is None else f"{point.global_batch:,}"
+        return ("" if point.dp is None else f"{point.dp:,}", batch, "refused")
     peak = "" if point.peak_bytes is None else show(Fraction(point.peak_bytes), Dimension.DATA)
     return (
-        str(point.dp),
+        f"{point.dp:,}",
         "" if point.global_batch is None else f"{point.global_batch:,}",
         "" if point.step_seconds is None else f"{point.step_seconds:.3g} s",
         "" if point.efficiency is None else f"{point.efficiency:.1%}",

@@ -14,10 +14,15 @@ MOST_NODES = 1_000_000
 
 def node_counts(text: str) -> tuple[int, ...]:
     """`8,16,32` --> `(8, 16, 32)`."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    good = all(word.isascii() and word.isdigit() and 0 < int(word) <= MOST_NODES for word in words)
-    if not good or (text.strip() and not words):
-        raise typer.BadParameter(f"--nodes takes whole numbers such as 8,16,32, not {text!r}")
+    words = [word.strip() for word in text.split(",")] if text else []
+    for word in words:
+        whole = word.isascii() and word.isdigit() and len(word) <= len(str(MOST_NODES))
+        if not whole or not 0 < int(word) <= MOST_NODES:
+            shown = word if len(word) <= 20 else f"{word[:20]}…"
+            raise typer.BadParameter(
+                f"--nodes takes numbers of nodes from 1 to {MOST_NODES:,}, such as 8,16,32; "
+                f"{shown!r} is none"
+            )
     return tuple(int(word) for word in words)
 
 

@@ -73,6 +73,11 @@ def test_the_table(tmp_path: Path) -> None:
         ("--nodes", "8,x"),
         ("--nodes", "0"),
         ("--nodes", ","),
+        ("--nodes", "8,,16"),
+        ("--nodes", "-3"),
+        ("--nodes", "1.5"),
+        ("--nodes", "1000001"),
+        ("--nodes", "9" * 5000),
         ("--at", "fast"),
         ("--at", "3GB"),
         ("--at", "0s"),
@@ -81,6 +86,12 @@ def test_the_table(tmp_path: Path) -> None:
 )
 def test_wrong_usage(option: str, value: str, tmp_path: Path) -> None:
     assert run(tmp_path, JOB, "ledger", f"{option}={value}").exit_code == 2
+
+
+def test_no_number_is_cut(tmp_path: Path) -> None:
+    """An eighty-column terminal breaks a line, but no figure."""
+    result = run(tmp_path, JOB, "ledger", "--nodes", "1000000")
+    assert "1,000,000  8,000,000" in result.stdout and "…" not in result.stdout.partition("Weak")[2]
 
 
 def test_a_stated_speed(tmp_path: Path) -> None:
