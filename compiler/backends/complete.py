@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.checks import degrees_hold
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Nested, fields_of
+from parlay.dsl.diagnostics import Diagnostic, error
 
 
 def complete(phase: Phase) -> bool:
@@ -16,6 +18,22 @@ def complete(phase: Phase) -> bool:
         return False
     blocks = (spec.model, spec.cluster, spec.parallel, spec.train, spec.data, spec.checkpoint)
     return all(_whole(block) for block in (*blocks, spec.log)) and degrees_hold(phase)
+
+
+def missing(phase: Phase, target: str, code: str) -> Iterator[Diagnostic]:
+    """What a back end that makes a whole job cannot do without: blocks, and the model's shape."""
+    spec, origins = phase.spec, phase.origins
+    for name, there in (("model", spec.model), ("cluster", spec.cluster), ("train", spec.train)):
+        if there is None and name not in origins.blocks:
+            yield error(code, f"target {target} needs a `{name}` block", origins.start, "none here")
+    if spec.model is not None and spec.model.params is not None:
+        yield error(
+            code,
+            f"target {target} needs the shape of the model",
+            origins.span("model.params"),
+            "a number of parameters has no layers",
+            help=["layers, hidden, heads, ffn and vocab, or `from` a preset"],
+        )
 
 
 def _whole(block: Any) -> bool:

@@ -103,9 +103,6 @@ def _texts() -> Iterator[Mapping[str, tuple[str, str]]]:
     from parlay.compiler.ledger.codes import CODES as of_ledger
 
     yield of_ledger
-    from parlay.compiler.backends.not_yet import CODES as of_targets
-
-    yield of_targets
     for _, of_target in target_codes():
         yield of_target
 

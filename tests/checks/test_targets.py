@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from parlay.compiler import pipeline
-from parlay.compiler.backends import not_yet, refusals, rules
+from parlay.compiler.backends import refusals, rules
 from parlay.compiler.checks import Page
 from parlay.dsl.diagnostics import Diagnostic, Severity
 
@@ -89,11 +89,32 @@ def test_asked_with_the_target(target: str, tmp_path: Path) -> None:
     assert found and places.count(found[0].span) == 1
 
 
-def test_what_is_not_emitted_says_so(tiny: Path) -> None:
-    [phase] = pipeline.load(tiny).phases
-    emission = not_yet.refused("deepspeed", phase)
-    assert not emission.files
-    assert [each.code for each in emission.diagnostics] == ["B302"]
+TRAIN = "train { seq = 2Ki, micro_batch = 1, global_batch = 64, steps = 10 }\n"
+
+
+def test_a_warning_hides_no_refusal(tmp_path: Path) -> None:
+    """B506 warns of a cp that the back end refuses: both are told."""
+    path = tmp_path / "run.par"
+    path.write_text(_page("B506").example + TRAIN)
+    told = pipeline.check(path, ["deepspeed"]).diagnostics
+    assert {"B506", "B340"} <= {each.code for each in told}
+
+
+@pytest.mark.parametrize("target", ["torch", "deepspeed", "megatron", "torchtitan"])
+@pytest.mark.parametrize(
+    ("model", "train", "said"),
+    [
+        ('model from "llama3-8b"', "", "needs a `train` block"),
+        ("model { params = 7B }", TRAIN, "needs the shape of the model"),
+    ],
+)
+def test_half_a_job_is_told_not_emitted(
+    target: str, model: str, train: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.par"
+    path.write_text(f'{model}\ncluster {{ node from "dgx-h100" }}\nparallel {{}}\n{train}')
+    told = pipeline.check(path, [target]).errors
+    assert any(said in each.message for each in told), [each.message for each in told]
 
 
 def test_no_rule_of_that_name() -> None:

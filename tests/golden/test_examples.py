@@ -44,8 +44,6 @@ def compiled(path: Path) -> dict[str, str]:
     asked += ["slurm"] if "slurm" not in asked and {*asked} & {*ENTRIES} else []
     for target in asked:
         emission = pipeline.emit(job, target, asked)
-        if any(said.code == "B302" for said in emission.diagnostics):
-            continue  # rules alone, so far
         assert emission.files, [said.message for said in emission.diagnostics]
         files |= emission.files
     return files

@@ -96,9 +96,18 @@ def quoted(name: str) -> str:
     return f'"{plain}"'
 
 
-def written(folder: Path, field: str, name: str) -> Path:
+LAYOUTS = {"torch": "tp = 2, pp = 2", "deepspeed": "pp = 2"}
+"""The degrees of a target that emits code."""
+
+
+def tiny(target: str) -> str:
+    return TINY.replace(LAYOUTS["torch"], LAYOUTS[target])
+
+
+def written(folder: Path, field: str, name: str, target: str = "torch") -> Path:
     path = folder / "run.par"
-    path.write_bytes((TINY + FIELDS[field].format(quoted(name), name) + "\n").encode())
+    text = tiny(target) + FIELDS[field].format(quoted(name), name) + "\n"
+    path.write_bytes(text.encode())
     return path
 
 
@@ -208,17 +217,20 @@ def shape(text: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", LAYOUTS)
 @pytest.mark.parametrize("field", ["phase", "data", "checkpoint", "reason", "let"])
-def test_emitted_code_does_the_same_whatever_the_names(tmp_path: Path, field: str) -> None:
+def test_emitted_code_does_the_same_whatever_the_names(
+    tmp_path: Path, field: str, target: str
+) -> None:
     try:
-        plain = compiler.emit(written(tmp_path, field, "plain"), "torch")
+        plain = compiler.emit(written(tmp_path, field, "plain", target), target)
     except compiler.Refused:
         pytest.skip("the back end does not express it yet")
     usual = {Path(path).name: text for path, text in plain.items()}
     emitted = 0
     for name in NAMES:
         try:
-            files = compiler.emit(written(tmp_path, field, name), "torch")
+            files = compiler.emit(written(tmp_path, field, name, target), target)
         except compiler.Refused:
             continue
         emitted += 1
@@ -238,14 +250,15 @@ def test_emitted_code_does_the_same_whatever_the_names(tmp_path: Path, field: st
 
 
 @pytest.mark.slow
-def test_a_hostile_file_name_in_what_is_emitted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", LAYOUTS)
+def test_a_hostile_file_name_in_what_is_emitted(tmp_path: Path, target: str) -> None:
     usual = None
     for name in ("plain", *NAMES):
         if "/" in name or name in (".", "..") or len(name.encode()) > 250:
             continue
         path = tmp_path / f"{name}.par"
-        path.write_text(TINY)
-        files = compiler.emit(path, "torch")
+        path.write_text(tiny(target))
+        files = compiler.emit(path, target)
         usual = usual or files
         for own, text in files.items():
             if own.endswith(".py"):

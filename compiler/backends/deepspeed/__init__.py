@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parlay.compiler.backends.complete import complete
+from parlay.compiler.backends.complete import complete, missing
 from parlay.compiler.backends.deepspeed import config, script
 from parlay.compiler.backends.deepspeed.passed import passed
-from parlay.compiler.backends.deepspeed.refusals import refusals_of
+from parlay.compiler.backends.deepspeed.refusals import CODE, refusals_of
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.backends.render import render
 from parlay.compiler.backends.torch import dump
@@ -21,7 +21,8 @@ __all__ = ["emit", "refusals"]
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """Every field that asks for what DeepSpeed cannot express."""
-    if complete(phase):
+    yield from (lacking := list(missing(phase, "deepspeed", CODE)))
+    if complete(phase) and not lacking:
         yield from refusals_of(phase)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parlay.compiler.backends.complete import complete
+from parlay.compiler.backends.complete import complete, missing
 from parlay.compiler.backends.emission import Emission
-from parlay.compiler.backends.megatron.argument import Argument
+from parlay.compiler.backends.megatron.argument import CODE, Argument
 from parlay.compiler.backends.megatron.launch import files
 from parlay.compiler.backends.megatron.translation import pieces
 from parlay.compiler.backends.rules import found
@@ -25,7 +25,8 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """
     told = list(found("megatron", phase))
     yield from told
-    if not complete(phase):
+    yield from (lacking := list(missing(phase, "megatron", CODE)))
+    if lacking or not complete(phase):
         return
     places = {diagnostic.span for diagnostic in told}
     for section in pieces(phase, lay_out(phase.spec)).values():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from parlay.compiler.backends.complete import complete
+from parlay.compiler.backends.complete import complete, missing
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.backends.rules import found
 from parlay.compiler.backends.torchtitan.config import config
-from parlay.compiler.backends.torchtitan.refusals import refusals_of
+from parlay.compiler.backends.torchtitan.refusals import CODE, refusals_of
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, Severity
@@ -24,7 +24,8 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """
     told = list(found("torchtitan", phase))
     yield from told
-    if not complete(phase):
+    yield from (lacking := list(missing(phase, "torchtitan", CODE)))
+    if lacking or not complete(phase):
         return
     places = {diagnostic.span for diagnostic in told}
     for refused in refusals_of(phase, lay_out(phase.spec)):

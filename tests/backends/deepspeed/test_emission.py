@@ -283,6 +283,17 @@ def test_no_text_of_a_user_becomes_code(emitted: Callable[..., dict[str, str]]) 
     assert json.loads(files["plan.json"])["data"]["path"] == path
 
 
+@pytest.mark.parametrize("name", ["$(touch x)", '"; x', "{{ 7*7 }}", "a b\\nc"])
+def test_an_option_is_json_alone(emitted: Callable[..., dict[str, str]], name: str) -> None:
+    written = name.replace("\\", "\\\\").replace('"', '\\"')
+    option = f'flops_profiler_output_file = "{written}"'
+    files = emitted(rest=f'target "deepspeed" {{ options {{ {option} }} }}')
+    assert json.loads(files["ds_config.json"])["flops_profiler"]["output_file"] == name
+    assert {own: text for own, text in files.items() if own != "ds_config.json"} == {
+        own: text for own, text in emitted().items() if own != "ds_config.json"
+    }
+
+
 def test_the_same_bytes_every_time(emitted: Callable[..., dict[str, str]]) -> None:
     assert emitted() == emitted()
 
