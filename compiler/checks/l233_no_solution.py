@@ -73,7 +73,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         ]
         if not found and (known or faults.makes_a_grid(candidate, values)):
             return
-        rejected.update({each.code for each in found})
+        rejected.update(dict.fromkeys((each.code for each in found), 1))
         if nearest is None or len(found) < nearest[0]:
             nearest = (len(found), values, found)
     if tried == MOST:
