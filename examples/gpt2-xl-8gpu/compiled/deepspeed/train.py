@@ -58,7 +58,8 @@ def groups(model: nn.Module, plan: Plan) -> list[dict[str, object]]:
 
 
 def share(plan: Plan, step: int) -> float:
-    """train.lr_schedule = cosine(...) (gpt2-xl.par:22): the share of the peak."""
+    """The learning rate of a step over its peak."""
+    # train.lr_schedule = cosine(...) (gpt2-xl.par:22)
     peak = plan.optimizer.lr
     return cosine(step, lr=peak, **plan.lr_schedule, steps=plan.steps) / peak
 
@@ -106,7 +107,9 @@ def resume(engine: deepspeed.DeepSpeedEngine, saves: Path) -> int:
 
 
 def save(engine: deepspeed.DeepSpeedEngine, plan: Plan, saves: Path, done: int) -> None:
-    """checkpoint.path = checkpoints (gpt2-xl.par:28), checkpoint.every = 500 (gpt2-xl.par:28), checkpoint.keep = 3 (gpt2-xl.par:28)"""
+    """Saves where the step is due; older saves go."""
+    # checkpoint.path = checkpoints (gpt2-xl.par:28), checkpoint.every = 500 (gpt2-xl.par:28),
+    # checkpoint.keep = 3 (gpt2-xl.par:28)
     asked = plan.checkpoint
     if done != plan.steps and (asked.every is None or done % asked.every):
         return

@@ -59,7 +59,8 @@ def groups(model: nn.Module, plan: Plan) -> list[dict[str, object]]:
 
 
 def share(plan: Plan, step: int) -> float:
-    """train.lr_schedule = linear(...) (olmo-7b.par:37): the share of the peak."""
+    """The learning rate of a step over its peak."""
+    # train.lr_schedule = linear(...) (olmo-7b.par:37)
     peak = plan.optimizer.lr
     return linear(step, lr=peak, **plan.lr_schedule, steps=plan.steps) / peak
 
@@ -107,7 +108,8 @@ def resume(engine: deepspeed.DeepSpeedEngine, saves: Path) -> int:
 
 
 def save(engine: deepspeed.DeepSpeedEngine, plan: Plan, saves: Path, done: int) -> None:
-    """checkpoint.path = checkpoints (olmo-7b.par:43), checkpoint.every = 1000 (olmo-7b.par:43)"""
+    """Saves where the step is due; older saves go."""
+    # checkpoint.path = checkpoints (olmo-7b.par:43), checkpoint.every = 1000 (olmo-7b.par:43)
     asked = plan.checkpoint
     if done != plan.steps and (asked.every is None or done % asked.every):
         return
