@@ -154,6 +154,7 @@ def _zero(parallel: Parallel) -> Iterator[Entry]:
         yield Entry(section, "allgather_partitions", True, chosen=True)
         yield Entry(section, "allgather_bucket_size", GRADIENT_BUCKET, chosen=True)
         yield Entry(section, "round_robin_gradients", False, chosen=True)
+        yield Entry(section, "compute_grad_norm", True, "train.clip")
     else:
         for name, value in STAGE_3.items():
             yield Entry(section, name, value, chosen=True)

@@ -41,6 +41,9 @@ GOVERNED: Final[Mapping[str, str]] = {
 emitted."""
 
 
+NOT_THE_SAME: Final = ("zero_hpz_partition_size", "mics_shard_size")
+"""What no field says, and what DeepSpeed 0.19 has no more."""
+
 OPEN: Final = (
     "zero_optimization.offload_optimizer",
     "zero_optimization.offload_param",
@@ -65,7 +68,7 @@ def passed(phase: Phase) -> Passed:
     there = {section for section, _ in found if section in OPEN}
     told: list[Diagnostic] = []
     for name, value in options.items():
-        if name in SAME and name != "zero_hpz_partition_size":
+        if name in SAME and name not in NOT_THE_SAME:
             continue  # B507 holds it against the field, which says it already
         place = place_of(name, NEWEST)
         if place is None:
@@ -100,7 +103,7 @@ def _unknown(phase: Phase, name: str) -> Diagnostic:
     close = nearest(name, names)
     help = ["`section_key` where several sections have it"]
     help += [f"nearest: {', '.join(close)}"] if close else []
-    said = f"DeepSpeed has no key {name} in one section"
+    said = f"DeepSpeed has no plain key {name} in one section"
     return error(UNKNOWN, said, phase.origins.span(PLACE + name), "not known", help=help)
 
 

@@ -176,6 +176,8 @@ def test_a_field(
         ({"rest": 'target "deepspeed" { version = "0.3" }'}, "B341"),
         ({"rest": 'target "deepspeed" { options { gradient_cliping = 1 } }'}, "B342"),
         ({"rest": 'target "deepspeed" { options { mics_shard_size = 2 } }'}, "B507"),
+        ({"rest": 'target "deepspeed" { options { mics_shard_size = 4 } }'}, "B342"),
+        ({"rest": 'target "deepspeed" { options { timers = on } }'}, "B342"),
         ({"rest": 'target "deepspeed" { options { steps_per_print = 3 } }'}, "B343"),
         ({"rest": 'target "deepspeed" { options { lr = 1 } }'}, "B343"),
         ({"rest": 'target "deepspeed" { options { fp16_loss_scale = 3 } }'}, "B343"),

@@ -46,6 +46,7 @@ TOLERANCES = {"fp32": (2e-5, 2e-5), "bf16": (3e-3, 3e-2)}
 
 CASES = {
     "zero 0": (2, "zero = 0", "plain", "fp32", ""),
+    "zero 0, bf16": (2, "zero = 0", "plain", "bf16", "gradients = bf16"),
     "zero 1": (2, "zero = 1", "tied", "fp32", ""),
     "zero 2": (2, "zero = 2", "plain", "fp32", ""),
     "zero 3": (2, "zero = 3", "tied", "fp32", "recompute = full"),

@@ -18,6 +18,15 @@ OPTIMIZER: Final[Mapping[str, tuple[str, ...]]] = {
     PARAMS: ("lr", "betas", "eps", "weight_decay", "adam_w_mode", "torch_adam", "bias_correction"),
 }
 """What DeepSpeed hands to the optimizer's class, which has no table of its own."""
+OBJECTS: Final = frozenset(
+    (
+        *("autotuning", "bfloat16", "comet", "data_efficiency", "datastates_ckpt"),
+        *("expert_parallel", "hybrid_engine", "scheduler", "timers", "torch_autocast"),
+        *("weight_quantization", "leaf_module", "zenflow", "parallel_write", "writer", "params"),
+        *("tp", "partition_config", "injection_policy_tuple"),
+    )
+)
+"""Keys whose value is an object, which an option of the file cannot be."""
 
 
 def version_of(written: str) -> str | None:
@@ -46,5 +55,9 @@ def place_of(name: str, version: str) -> tuple[str, str] | None:
         if section and name.startswith(before) and name.removeprefix(before) in names:
             found.append((section, name.removeprefix(before)))
     # A section itself is no option.
-    found = [place for place in found if f"{place[0]}.{place[1]}".strip(".") not in known]
+    found = [
+        (section, key)
+        for section, key in found
+        if key not in OBJECTS and f"{section}.{key}".strip(".") not in known
+    ]
     return found[0] if len(found) == 1 else None
