@@ -56,6 +56,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B510": "b510_schedule",
         "B511": "b511_offload",
         "B512": "b512_kv_heads",
+        "B513": "b513_experts_tp",
     },
     "torchtitan": {
         "B601": "b601_kv_heads",
@@ -71,6 +72,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B611": "b611_experts",
         "B612": "b612_few_microbatches",
         "B613": "b613_compiled_halves",
+        "B614": "b614_length",
     },
 }
 """Target -> code -> module."""

@@ -104,6 +104,7 @@ MODULES: Final = {
     "W208": "w208_full_precision",
     "W209": "w209_dropout",
     "W210": "w210_no_units",
+    "W211": "w211_narrow_sums",
     # memory: last, for it takes longest
     "M201": "m201_state",
     "M202": "m202_shown_memory",
