@@ -17,12 +17,17 @@ from parlay.dsl.diagnostics.cells import harmless
 
 TIMEOUT_S: Final = 600
 LARGEST_LOG: Final = 64 << 20
+MOST_RANKS: Final = 64
+"""Ranks that measure on this machine: more would wait for each other, not for the wires."""
 
 
 def run(
     logs: Sequence[Path] = (), *, ranks: int = 2, out: Path | None = None, json: bool = False
 ) -> int:
     """Prints the figures and the fields of a `.par` that they stand for."""
+    if not logs and ranks > MOST_RANKS:
+        print(f"parlay: {ranks} ranks are more than the {MOST_RANKS} of a node", file=sys.stderr)
+        return 1
     document = from_logs(logs) if logs else measured(ranks)
     if isinstance(document, str):
         print(f"parlay: {harmless(document)}", file=sys.stderr)

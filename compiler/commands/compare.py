@@ -13,9 +13,13 @@ from typing import Any
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import broken, print_json, show
 from parlay.compiler.ledger.time import TimeLine, time_of
+from parlay.dsl.diagnostics.cells import harmless
 
 WARM_UP = 3
 """Steps at the start that are left out where there are more: allocation, compilation, caches."""
+LEAST = 0.1
+MOST_SECONDS = 1e15
+"""What no figure of a step reaches: infinity, and integers past any float, are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ def run(file: Path, metrics: Path, *, json: bool = False) -> int:
         return 1
     lines = read(metrics)
     if isinstance(lines, str):
-        print(f"parlay: {lines}", file=sys.stderr)
+        print(f"parlay: {harmless(lines)}", file=sys.stderr)
         return 1
     found = compared(time_of(phase.spec, layout), lines)
     if json:
@@ -57,29 +61,37 @@ def run(file: Path, metrics: Path, *, json: bool = False) -> int:
 
 
 def read(path: Path) -> list[dict[str, Any]] | str:
-    """The lines of a `metrics.jsonl`, or what is wrong with it."""
+    """The lines of a `metrics.jsonl`, or what is wrong with it.
+
+    A last line without an end, as a run leaves it that is still writing or was ended, is left out.
+    """
     try:
         text = path.read_text("utf-8")
     except OSError as failure:
         return f"{path} cannot be read: {failure.strerror}"
     except UnicodeDecodeError:
         return f"{path} is not UTF-8"
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
+    whole = text.splitlines()
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(whole, 1):
         if not line.strip():
             continue
         try:
             values = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
+            if found and number == len(whole) and not text.endswith("\n"):
+                break
             return f"{path}, line {number} is no JSON"
         if not isinstance(values, dict) or not _positive(values.get("seconds")):
-            return f"{path}, line {number} has no `seconds`"
+            return f"{path}, line {number} has no `seconds` above 0"
         found.append(values)
     return found or f"{path} has no steps"
 
 
 def _positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < MOST_SECONDS
 
 
 def steady(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
@@ -120,4 +132,6 @@ def _print(found: Sequence[Compared], kept: int, lines: int) -> None:
             one.figure, f"{one.predicted:.4g}", f"{one.measured:.4g}", one.unit, f"{one.error:+.1%}"
         )
     console.print(table)
+    if any(one.measured and not LEAST < one.predicted / one.measured < 1 / LEAST for one in found):
+        console.print("more than ten times apart: metrics of another run, or another machine")
     console.print(f"median of {kept} steps of {lines}", style="dim")

@@ -70,7 +70,7 @@ def gate(text: str) -> Gate | str:
     dimension = VALUES[name]
     read = _number(number, dimension)
     if read is None:
-        return f"{number} is no number"
+        return f"{number[:40]} is no number"
     relative = bool(sign) and read.dimension is Dimension.SHARE and dimension is not Dimension.SHARE
     relative = relative or (bool(sign) and number.endswith("%"))
     plain = read.dimension in _PLAIN and dimension in _PLAIN

@@ -50,12 +50,53 @@ def test_predicted_beside_measured(
     assert figure["error"] == pytest.approx(figure["predicted"] / 2.0 - 1)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "no json", '{"seconds": "x"}', '{"seconds": true}'])
-def test_metrics_that_are_none(par: Path, tmp_path: Path, text: str) -> None:
+NONE = {
+    "empty": "",
+    "no steps": "\n\n",
+    "no seconds": "{}",
+    "no JSON": "no json",
+    "a word": '{"seconds": "x"}',
+    "a switch": '{"seconds": true}',
+    "nothing": '{"seconds": 0}',
+    "negative": '{"seconds": -1}',
+    "infinite": '{"seconds": 1e999}',
+    "not a number": '{"seconds": NaN}',
+    "past a float": '{"seconds": 1' + "0" * 400 + "}",
+    "many digits": '{"seconds": ' + "9" * 5000 + "}",
+    "a list": "[1]",
+    "deep": "[" * 100_000,
+    "cut short": '{"seconds": 2.0',
+    "broken inside": '{"seconds": 2.0}\n{"sec\n{"seconds": 2.0}\n',
+    "an escape": '{"seconds": "\\u001b[31m"}',
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_metrics_that_are_none(
+    par: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     metrics = tmp_path / "metrics.jsonl"
-    metrics.write_text(text)
+    metrics.write_text(NONE[name])
+    assert compare.run(par, metrics) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"parlay: {metrics}") and len(said.splitlines()) == 1
+    metrics.write_bytes(b"\xff\xfe")
     assert compare.run(par, metrics) == 1
     assert compare.run(par, tmp_path / "absent.jsonl") == 1
+
+
+def test_a_run_that_still_writes(
+    par: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"seconds": 2.0}\n{"seconds": 4.0}\n{"seco')
+    assert compare.run(par, metrics, json=True) == 0
+    assert json.loads(capsys.readouterr().out)["figures"][0]["measured"] == 3.0
+
+
+def test_ranks_beyond_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibrate.run(ranks=99_999) == 1
+    assert "99999 ranks" in capsys.readouterr().err
 
 
 @pytest.mark.distributed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -126,6 +127,30 @@ def test_a_trace_ends_when_the_step_does(job: Callable[..., Any], schedule: str)
         mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in slices if e["tid"] == rank)
         for (_, end), (start, _) in pairwise(mine):
             assert start >= end - 1e-2
+
+
+@pytest.mark.parametrize(
+    "schedule", ["one_f_one_b", "interleaved(chunks = 2)", "zbv", "dualpipe_v", "dualpipe"]
+)
+def test_a_trace_is_in_the_trace_event_format(job: Callable[..., Any], schedule: str) -> None:
+    """What Perfetto reads of Chrome's format: metadata and complete events, in microseconds."""
+    spec, layout = job(parallel=f"pp = 4 zero = 1 schedule = {schedule}", nodes=2, batch=64)
+    made = trace(spec, layout, most=16)
+    text = json.dumps(made, allow_nan=False)
+    events = json.loads(text)["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X"}
+    assert {event["tid"] for event in events if event["ph"] == "M"} == set(range(4))
+    for event in events:
+        assert isinstance(event["name"], str) and event["name"]
+        assert isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        if event["ph"] == "M":
+            assert event["name"] == "thread_name" and event["args"]["name"]
+        else:
+            assert event["ts"] >= 0 and event["dur"] > 0
+    shown = made["otherData"]["microbatches_shown"]
+    forwards = [event for event in events if event.get("cat") == "forward"]
+    chunks = 1 if schedule in ("one_f_one_b", "dualpipe") else 2
+    assert len(forwards) == 4 * chunks * shown
 
 
 def test_a_trace_may_show_part(job: Callable[..., Any]) -> None:
