@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Starts llama3-8b-ethernet.par on Megatron-LM core 0.19: 32 ranks on 4 nodes. Run it once on every
+# node, with MEGATRON_LM naming a checkout and MASTER_ADDR the first node.
+set -euo pipefail
+cd "$(dirname "$0")"
+: "${MEGATRON_LM:?names the folder of Megatron-LM}"
+
+# What NCCL is told of the fabric.
+export NCCL_IB_DISABLE="${NCCL_IB_DISABLE:-1}"
+
+mapfile -d '' -t arguments < <(grep -v '^#' arguments.txt | xargs printf '%s\0')
+
+exec torchrun \
+  --nnodes 4 \
+  --nproc-per-node 8 \
+  --rdzv-backend "${PET_RDZV_BACKEND:-c10d}" \
+  --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
+  "$MEGATRON_LM/pretrain_gpt.py" \
+  "${arguments[@]}" \
+  "$@"
