@@ -65,11 +65,17 @@ def comm_lines(
 
 def _added(raws: Iterator[Raw]) -> list[Raw]:
     """The same messages of several chunks as one."""
-    calls: dict[Raw, int] = defaultdict(int)
+    found: dict[tuple[object, ...], Raw] = {}
     for raw in raws:
-        if raw.calls and raw.message_bytes:
-            calls[raw._replace(calls=0)] += raw.calls
-    return [raw._replace(calls=number) for raw, number in calls.items()]
+        if not raw.calls or not raw.message_bytes:
+            continue
+        key = (*raw[:CALLS], *raw[CALLS + 1 :])
+        known = found.get(key)
+        found[key] = raw if known is None else known._replace(calls=known.calls + raw.calls)
+    return list(found.values())
+
+
+CALLS = Raw._fields.index("calls")
 
 
 def _of_stage(job: Job, chunks: Sequence[Stage], held: Parameters | None) -> Iterator[Raw]:
