@@ -9,7 +9,8 @@ from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.deepspeed.config import on_cpus
 from parlay.compiler.backends.deepspeed.options import NEWEST, VERSIONS, version_of
 from parlay.compiler.backends.deepspeed.passed import passed
-from parlay.compiler.backends.torch.refusals import RECOMPUTED, value_at
+from parlay.compiler.backends.torch.refusals import ABSENT, RECOMPUTED, value_at
+from parlay.compiler.backends.torch.refusals import EXPRESSED as OF_TORCH
 from parlay.compiler.backends.torch.refusals_model import model_refusals
 from parlay.compiler.layout.stages import chunks_of
 from parlay.compiler.spec.blocks import Parallel, Spec, Train
@@ -22,13 +23,9 @@ VERSION: Final = "B341"
 NOT_APPLIED: Final = "B344"
 
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
-    "model.position": ("rope", "learned", "none"),
-    "model.dropout": (0.0,),
-    "model.sinks": (False,),
-    "model.softcap.attention": (0.0,),
-    "model.mtp_layers": (0,),
-    "model.mla": (None,),
-    "model.experts": (None,),
+    # model.py is that of the target torch.
+    **{path: values for path, values in OF_TORCH.items() if path.startswith("model.")},
+    **{path: (None,) for path in ABSENT if path.startswith("model.")},
     "parallel.tp": (1,),
     "parallel.cp": (1,),
     "parallel.ep": (1,),

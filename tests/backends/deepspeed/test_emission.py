@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.backends.deepspeed.options import NEWEST, place_of, sections, version_of
+from parlay.compiler.backends.deepspeed.refusals import EXPRESSED
 from parlay.compiler.ledger import held, parameters
+from parlay.compiler.spec.blocks import Checkpoint, Data, Log, Model, Parallel, Train
+from parlay.compiler.spec.schema import fields_of
 
 MODEL = (
     "layers = 4, hidden = 64, heads = 4, kv_heads = 2, ffn = 128, vocab = 264, rope(theta = 10000)"
@@ -212,6 +215,33 @@ def test_names() -> None:
     assert place_of("enabled", NEWEST) is None
     assert place_of("zero_optimization", NEWEST) is None
     assert place_of("comms_logger_enabled", NEWEST) == ("comms_logger", "enabled")
+
+
+PRINTED = {
+    "model": "params layers hidden heads kv_heads head_dim ffn vocab context activation norm"
+    " norm_placement norm_bias norm_eps embedding_norm final_norm rope tied_embeddings bias qk_norm"
+    " window softcap parallel_blocks shared_norm init_std",
+    # Sequence parallelism and the method of cp say how tp and cp are done, which are 1.
+    "parallel": "pp dp schedule stages shard order overlap vocab_multiple sequence_parallel"
+    " cp_method",
+    # Whose software is priced changes no file.
+    "train": "seq micro_batch global_batch gradients master lr_schedule clip loss steps tokens seed"
+    " stack",
+    "data": "path format",
+    "checkpoint": "path every keep",
+    "log": "every tensorboard",
+}
+"""Fields that a file says, or that are refused together with another one."""
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_every_field_is_emitted_or_refused(name: str) -> None:
+    """A field that the language gains has to be looked at here."""
+    kinds = {"model": Model, "parallel": Parallel, "train": Train}
+    kinds |= {"data": Data, "checkpoint": Checkpoint, "log": Log}
+    known = {path.split(".")[1] for path in EXPRESSED if path.startswith(f"{name}.")}
+    fields = {schema.attribute for schema in fields_of(kinds[name])}
+    assert fields == known | set(PRINTED[name].split())
 
 
 # ── train.py, model.py, launch.sh ─────────────────────────────────────────────
