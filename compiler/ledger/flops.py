@@ -11,15 +11,16 @@ CONVENTION = (
 )
 
 
-def per_token(spec: Spec) -> float:
+def per_token(spec: Spec, *, causal: bool = False) -> float:
     """Model FLOPs of one token, forward and backward, as `CONVENTION` says.
 
-    6·N + 12·L·a·d·s (arXiv:2104.04473, appendix, without recompute).
+    6·N + 12·L·a·d·s (arXiv:2104.04473, appendix, without recompute); `causal` counts the half of
+    the square that a causal mask leaves.
     """
     model, train = spec.model, spec.train
     assert model is not None and train is not None
     attention = 12 * model.layers * model.heads * model.head_dim * train.seq
-    return float(6 * parameters.matrix_parameters(model) + attention)
+    return float(6 * parameters.matrix_parameters(model) + attention / (2 if causal else 1))
 
 
 def peak(gpu: Gpu, precision: str) -> float | None:

@@ -111,6 +111,7 @@ def _stretched(before: TimeLine, seconds: float, tokens: int, gpus: int, formula
     peak = before.peak_flops
     mfu = before.flops_per_token * tokens / gpus / seconds / peak if peak else None
     extra = before.hfu / before.mfu if before.hfu and before.mfu else 1.0
+    causal = before.mfu_causal / before.mfu if before.mfu_causal and before.mfu else 1.0
     exposed = before.exposed_communication_seconds * times
     each = f"{tokens} / {seconds:.6g} s"
     return replace(
@@ -122,6 +123,7 @@ def _stretched(before: TimeLine, seconds: float, tokens: int, gpus: int, formula
         tokens_per_second_per_gpu=tokens / seconds / gpus,
         mfu=mfu,
         hfu=None if mfu is None else mfu * extra,
+        mfu_causal=None if mfu is None else mfu * causal,
         band=0.0,
         shares=tuple(replace(each, seconds=each.seconds * times) for each in before.shares),
         formulas={
@@ -149,6 +151,7 @@ def _shapeless(spec: Spec) -> TimeLine:
         tokens_per_second_per_gpu=0.0,
         mfu=None,
         hfu=None,
+        mfu_causal=None,
         peak_flops=flops.peak(spec.cluster.node.gpu, spec.train.precision),
         flops_per_token=6.0 * parameters.active(spec.model),
         flops_convention=SHAPELESS,

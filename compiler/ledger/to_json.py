@@ -202,6 +202,9 @@ TIME = (
     "tokens_per_second_per_gpu",
     "mfu",
     "hfu",
+    "mfu_causal",
+    "peak_flops",
+    "flops_per_token",
     "flops_convention",
 )
 

@@ -157,3 +157,52 @@ def test_a_trace_may_show_part(job: Callable[..., Any]) -> None:
     spec, layout = job(parallel="pp = 4 zero = 1 schedule = interleaved(chunks = 2)", batch=64)
     made = trace(spec, layout, most=10)
     assert made["otherData"]["microbatches_shown"] == 8
+
+
+@pytest.mark.parametrize(("precision", "peak"), [("bf16", 989.4e12), ("fp8", 1978.9e12)])
+def test_the_peak_is_that_of_the_precision(timed: Timed, precision: str, peak: float) -> None:
+    line = timed(train=f"precision = {precision}")
+    assert line.peak_flops == pytest.approx(peak, rel=1e-3)
+    work = line.flops_per_token * line.tokens_per_second_per_gpu
+    assert line.mfu == pytest.approx(work / peak, rel=1e-3)
+
+
+def test_a_causal_count_leaves_half_of_the_square(timed: Timed) -> None:
+    line = timed()
+    square = 12 * 32 * 4096 * 4096
+    assert line.mfu is not None and line.mfu_causal is not None
+    assert line.mfu_causal / line.mfu == pytest.approx(1 - square / 2 / line.flops_per_token)
+
+
+def share(line: TimeLine, name: str) -> float:
+    return next(each.seconds for each in line.shares if each.name == name)
+
+
+@pytest.mark.parametrize(("zero", "ranks"), [(0, 1), (1, 8), (3, 8)])
+def test_the_update_moves_thirty_bytes_a_parameter(timed: Timed, zero: int, ranks: int) -> None:
+    """6.74e9 parameters of Llama 2 7B over 3.35 TB/s, at the table's 67.04 % for H100."""
+    line = timed(parallel=f"zero = {zero}", train='stack = "none"')
+    seconds = 30 * 6_738_415_616 / ranks / 3.35e12 / 0.6704
+    factor = next(each.factor for each in line.shares if each.name == "optimizer") * 0.6704
+    assert share(line, "optimizer") == pytest.approx(seconds * factor, rel=1e-3)
+
+
+def test_offloaded_states_move_over_the_host(timed: Timed, job: Callable[..., Any]) -> None:
+    spec, _ = job()
+    rate = spec.cluster.node.host.bandwidth_bytes_per_s
+    here, there = timed(), timed(parallel="zero = 1 offload = cpu(optimizer)")
+    ratio = share(there, "optimizer") / share(here, "optimizer")
+    assert ratio == pytest.approx(spec.cluster.node.gpu.bandwidth_bytes_per_s / rate)
+
+
+def test_an_embedding_of_two_stages_is_summed(timed: Timed, job: Callable[..., Any]) -> None:
+    """256,000 rows of 3,584 at fp32 over two ranks of different nodes, one card of 50 GB/s each."""
+    degrees = {"model": "gemma2-9b", "nodes": 2, "batch": 64}
+    both = timed(parallel="pp = 2 zero = 1 order = [tp, cp, dp, pp]", **degrees)
+    spec, _ = job(parallel="pp = 2 zero = 1", **degrees)
+    message = 4 * 256_000 * 3584
+    factor = next(each.factor for each in both.shares if each.name == "pp")
+    seconds = share(both, "pp") / factor
+    activations = 2 * 2 * (64 // 8) * 4096 * 3584 / 50e9  # both ways, each microbatch of 8
+    assert spec.model.tied_embeddings
+    assert seconds == pytest.approx(message / 50e9 + activations, rel=0.25)

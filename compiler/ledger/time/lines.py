@@ -39,9 +39,9 @@ class TimeLine:
 
     `bubble` is the idle share of the pipeline's time, `bubble_over_ideal` the same over the time
     without it. `mfu` and `hfu` count `flops_per_token` as `flops_convention` says, over the dense
-    peak of the precision, `peak_flops`; `hfu` adds what is recomputed. They are None where no peak
-    is known. `band` is the error of the prediction that held for half of the held-out runs of its
-    class, as a share.
+    peak of the precision, `peak_flops`; `hfu` adds what is recomputed, `mfu_causal` counts half of
+    attention's square. They are None where no peak is known. `band` is the error of the prediction
+    that held for half of the held-out runs of its class, as a share.
     """
 
     step_seconds: float
@@ -53,6 +53,7 @@ class TimeLine:
     tokens_per_second_per_gpu: float
     mfu: float | None
     hfu: float | None
+    mfu_causal: float | None
     peak_flops: float | None
     flops_per_token: float
     flops_convention: str

@@ -52,6 +52,7 @@ def report(
     exposed = sum(step.parts.get(c, 0.0) * factors[c] for c in COMMUNICATION)
     tokens = train.global_batch * train.seq
     per_token = flops.per_token(spec)
+    causal = flops.per_token(spec, causal=True) / per_token
     again = again_per_token(spec, step)
     peak = flops.peak(cluster.node.gpu, train.precision) or step.efficiency.peak
     achieved = per_token * tokens / seconds / cluster.gpus
@@ -78,6 +79,7 @@ def report(
         "tokens_per_second": f"{train.global_batch}·{train.seq} / {seconds:.4g} s",
         "tokens_per_second_per_gpu": f"{tokens} / {seconds:.4g} s / {cluster.gpus}",
         "mfu": f"{per_token:.4g} FLOPs · {tokens} / {seconds:.4g} s / {cluster.gpus} / {peak}",
+        "mfu_causal": f"mfu · {causal:.4g}",
         "hfu": f"mfu · (1 + {again:.4g} / {per_token:.4g})",
     }
     return TimeLine(
@@ -90,6 +92,7 @@ def report(
         tokens_per_second_per_gpu=tokens / seconds / cluster.gpus,
         mfu=achieved / peak if peak else None,
         hfu=achieved * (1 + again / per_token) / peak if peak else None,
+        mfu_causal=causal * achieved / peak if peak else None,
         peak_flops=peak,
         flops_per_token=per_token,
         flops_convention=flops.CONVENTION,
