@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from parlay.dsl.diagnostics.record import Diagnostic, Edit, Fix, error
 from parlay.dsl.nearest import nearest
 from parlay.dsl.odd import code_points, quoted
@@ -301,11 +303,11 @@ def malformed_number(source: Source, at: int, good: int, end: int) -> Diagnostic
             fixes = (Fix("take the `_` out", (Edit(Span(source.name, good, end), digits),)),)
     elif rest[0] in "xXob":
         label = "numbers are decimal"
-        try:
-            value = str(int(source.text[at:end][:34], 0))
-            fixes = (Fix(f"write `{value}`", (Edit(span, value),)),)
-        except ValueError:
-            pass
+        # `0b12` and `0x` are no numbers; one of more digits is no number of a file.
+        with suppress(ValueError):
+            if end - at <= 34:
+                value = str(int(source.text[at:end], 0))
+                fixes = (Fix(f"write `{value}`", (Edit(span, value),)),)
     elif rest in ("e", "E"):
         label = "the exponent needs digits"
     else:

@@ -62,7 +62,7 @@ _HIDDEN = re.compile(f"[{HIDDEN}]+")
 _BAD_IN_STRING = re.compile(f"[\\t{HIDDEN}]+")
 _WORD = re.compile(r"\w+")
 _OPERAND = re.compile(r"\w|[ \t]+[\w(]")
-_STRAY = re.compile(rf"[^\w\s\"'`{{}}()\[\]=,#.;:+*/<>%$\-{HIDDEN}]+")
+_AFTER_STRAY = re.compile(rf"[\w\s\"'`{{}}()\[\]=,#.;:+*/<>%$\-{HIDDEN}]")
 
 
 class _Lexer:
@@ -162,12 +162,11 @@ class _Lexer:
             if plain != " ":
                 self.tokens.append(Token(plain, character, at, at + 1))
             return at + 1
-        stop = at + 1
         # A run of strange signs is one mistake; it ends before one that has words of its own.
-        if stray := _STRAY.match(text, at):
-            stop = stray.end()
-            own = (i for i in range(at + 1, stop) if plain_symbol(text[i]) or text[i] in QUOTES)
-            stop = next(own, stop)
+        after = _AFTER_STRAY.search(text, at + 1)
+        stop = after.start() if after else len(text)
+        own = (i for i in range(at + 1, stop) if plain_symbol(text[i]) or text[i] in QUOTES)
+        stop = next(own, stop)
         self.lose(slips.stray_characters(self.span(at, stop), text[at:stop]), at)
         return stop
 

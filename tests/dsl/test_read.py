@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from pathlib import Path
 
 import pytest
 from parlay.dsl.parse import parse
-from parlay.dsl.read import LARGEST, read
+from parlay.dsl.read import LARGEST, decode, read
 
 
 def told(path: Path, **options: object) -> tuple[str, str]:
@@ -142,3 +143,63 @@ def test_outside_the_project(tmp_path: Path) -> None:
     (inside / "run.par").symlink_to(tmp_path / "run.par")
     assert told(inside / "run.par", root=inside)[0] == "P008"
     assert told(inside / ".." / "run.par", root=inside)[0] == "P008"
+
+
+def test_outside_the_project_the_whole_path_is_the_name(tmp_path: Path) -> None:
+    inside = tmp_path / "project"
+    inside.mkdir()
+    _, (one,) = read(tmp_path / "run.par", root=inside)
+    assert (one.code, one.file) == ("P008", str(tmp_path / "run.par"))
+    assert one.help == (f"its root is {inside}",)
+
+
+def test_a_text_without_a_file_has_the_same_limit() -> None:
+    source, told = decode("run.par", b"#" * LARGEST)
+    assert source is not None and told == ()
+    source, [one] = decode("run.par", b"#" * (LARGEST + 1))
+    assert source is None and (one.code, one.file) == ("P004", "run.par")
+    assert one.message == "the file has 1,048,577 bytes; at most 1,048,576 (1 MiB) are read"
+
+
+def test_a_socket_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("run.par")
+        assert told(Path("run.par")) == ("P002", "this is a socket, not a regular file")
+
+
+def test_a_name_that_with_its_ending_is_too_long(tmp_path: Path) -> None:
+    _, (one,) = read(tmp_path / ("a" * 253))
+    assert (one.code, one.help) == ("P001", ())
+
+
+def test_what_changes_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that has grown, become a folder or a pipe once it is opened."""
+    path = tmp_path / "run.par"
+    path.write_text("")
+    opened = os.open
+
+    def grown(name: str, flags: int) -> int:
+        path.write_bytes(b"#" * (LARGEST + 1))
+        return opened(name, flags)
+
+    monkeypatch.setattr(os, "open", grown)
+    assert told(path) == (
+        "P004",
+        "the file has more than 1,048,576 bytes; at most 1,048,576 (1 MiB) are read",
+    )
+
+    def folder(name: str, flags: int) -> int:
+        raise IsADirectoryError(21, "Is a directory")
+
+    path.write_text("")
+    monkeypatch.setattr(os, "open", folder)
+    assert told(path) == ("P002", "this is a folder, not a file")
+
+    def pipe(name: str, flags: int) -> int:
+        read_end, write_end = os.pipe()
+        os.close(write_end)
+        return read_end
+
+    monkeypatch.setattr(os, "open", pipe)
+    assert told(path) == ("P002", "this is not a regular file")

@@ -232,3 +232,15 @@ def test_nearest_names() -> None:
 def test_nearest_is_capped() -> None:
     assert nearest("x" * 10_000, ["x" * 10_000]) == []
     assert nearest("layers", ["y" * 10_000, "layer"]) == ["layer"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Fraction(1, 3), "1 / 3"),
+        (Fraction(10**45 + 1), "(1000000000000000 * 1e30 + 1)"),
+        (Fraction(1, 10**45 + 1), "1 / (1000000000000000 * 1e30 + 1)"),
+    ],
+)
+def test_numbers_beyond_a_token(value: Fraction, text: str) -> None:
+    assert literal(value, Dimension.COUNT) == text
