@@ -1,108 +1,237 @@
-"""`python -m tests.checks.mutation run`: mutmut over the rules.
+"""`python -m tests.checks.mutation [MODULE …]`: mutants of the rules, and what tells them.
 
-mutmut names its mutants by their paths, so the folders have to lie as they are imported: it runs
-in `build/mutation`, a folder of links, where `parlay/compiler` is `compiler`. Any command of mutmut
-may follow (`run PATTERN`, `show NAME`, `results`); after `run`, and with `score`, the figure is
-printed: mutants that a test told from the original, and those that ran out of time, of all.
+mutmut makes the mutants: all those of a file in one, switched by `MUTANT_UNDER_TEST`. It would then
+start a pytest for each of eight thousand. Here pytest collects once, sees which tests run which
+function, and asks each mutant in a copy of that process, one a module, until a test fails.
 
-Every rule runs in almost every test. A mutant of one is asked by the tests of that rule alone
-(`test_jobs[L203]` and those of its page), one of what they share by the quickest that run it.
+Every rule runs in almost every test: the mutants of one are asked by the tests of that rule alone
+(`test_jobs[L203]` and those of its page), those of what the rules share by the quickest that run
+it. A mutant that no test fails for counts against the figure, whatever the reason.
+
+`--show` prints what the mutants that no test told change; `build/mutation/ended.json` has them all.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import signal
 import sys
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import _lru_cache_wrapper
 from pathlib import Path
+from time import process_time
 from typing import Any
 
+import pytest
 from parlay.compiler.checks.rules import MODULES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "mutation"
+CHECKS = Path("parlay", "compiler", "checks")
+ENDED = FOLDER / "ended.json"
 ROOMS = ("dsl", "compiler", "runtime", "templates")
 BESIDE = ("tests", "docs", "examples", "pyproject.toml")
 MOST = 60
 """Tests that a mutant of what the rules share is asked by."""
-TOLD = (1, 3, 36, 24, 152, 255, -24)
-"""The exit statuses that mutmut calls killed (1, 3) and timeout."""
+LATE = 10.0
+"""Seconds of processor time after which a mutant has been told."""
+BROAD = ("targets", "published", "reports", "properties")
+"""Files of tests that run everything for long, and would hardly be asked."""
+TESTS = (
+    *("-q", "--rootdir=.", "--assert=plain", "-m", "not slow", "tests/checks"),
+    *(f"--ignore=tests/checks/test_{name}.py" for name in BROAD),
+)
+
+
+# ── Making the mutants ────────────────────────────────────────────────────────
 
 
 def link() -> None:
-    """The folder of links."""
+    """A folder of links in which the code lies as it is imported: mutants are named by paths."""
     (FOLDER / "parlay").mkdir(parents=True, exist_ok=True)
     pairs = {FOLDER / "parlay" / room: ROOT / room for room in ROOMS}
     pairs |= {FOLDER / name: ROOT / name for name in BESIDE}
     for place, target in pairs.items():
-        if not place.is_symlink():
+        with suppress(FileExistsError):
             place.symlink_to(os.path.relpath(target, place.parent))
 
 
-def asked(function: str, tests: Iterable[str], seconds: dict[str, float]) -> dict[str, None]:
-    """Those of the tests that run a function which its mutants are asked by, quickest first."""
-    module = function.split(".")[3]
-    code = next((code for code, name in MODULES.items() if name == module), "")
-    own = [test for test in tests if test.endswith(f"[{code}]")]
-    quickest = sorted(own if code else tests, key=lambda test: (seconds[test], test))
-    return dict.fromkeys(quickest[:MOST])
-
-
-def narrow() -> None:
-    """Has mutmut ask fewer tests than run a function."""
+def make() -> None:
+    """mutmut's copy of the code and the tests, with all the mutants, in `mutants`."""
     from mutmut import __main__ as mutmut
-    from mutmut.state import state
 
-    collect = mutmut.collect_or_load_stats
-
-    def collected(*arguments: Any, **named: Any) -> None:
-        collect(*arguments, **named)
-        now = state()
-        for function, tests in now.tests_by_mangled_function_name.items():
-            fewer = asked(function, tests, now.duration_by_test)
-            now.tests_by_mangled_function_name[function] = fewer  # type: ignore[assignment]
-
-    mutmut.collect_or_load_stats = collected
+    Path("mutants").mkdir(exist_ok=True)
+    mutmut.set_mutant_under_test("mutant_generation")
+    mutmut.copy_src_dir()
+    mutmut.copy_also_copy_files()
+    with mutmut.CatchOutput(spinner_title="making mutants"):
+        mutmut.create_mutants(1)
+    mutmut.setup_source_paths()
 
 
-def statuses() -> dict[str, dict[str, int | None]]:
-    """How each mutant ended, by module."""
-    found = {}
-    for path in sorted((FOLDER / "mutants/parlay/compiler/checks").glob("*.meta")):
-        found[path.name.removesuffix(".py.meta")] = json.loads(path.read_text())["exit_code_by_key"]
-    return found
+def mutants(module: str) -> list[str]:
+    """The names of a module's mutants."""
+    meta = FOLDER / "mutants" / CHECKS / f"{module}.py.meta"
+    return list(json.loads(meta.read_text())["exit_code_by_key"])
 
 
-def score() -> str:
-    """One line a module with survivors, then the figure."""
-    lines, total = [], Counter[bool]()
-    for module, mutants in statuses().items():
-        told = Counter(status in TOLD for status in mutants.values() if status is not None)
-        total += told
-        if told[False]:
-            lines.append(f"{module:<24}{told[True]:>5} of {sum(told.values())}")
-    number = sum(total.values())
-    lines.append(f"{total[True]:,} of {number:,} mutants told: {total[True] / (number or 1):.1%}")
-    return "\n".join(lines)
+# ── Asking the tests ──────────────────────────────────────────────────────────
 
 
-def main() -> None:
-    """Runs mutmut's command line in the folder of links."""
+class Late(BaseException):
+    """A mutant that does not end."""
+
+
+class Asking:
+    """A pytest plugin: instead of running the tests once, it asks the mutants of `modules`."""
+
+    def __init__(self, modules: list[str]) -> None:
+        self.modules = modules
+        self.running: dict[str, list[pytest.Item]] = defaultdict(list)
+        self.seconds: dict[pytest.Item, float] = {}
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for item in session.items:
+            for function in self.functions(item):
+                self.running[function].append(item)
+        ended = json.loads(ENDED.read_text()) if ENDED.exists() else {}
+        for module in self.modules:
+            kept = FOLDER / f"{module}.json"
+            kept.unlink(missing_ok=True)
+            child = os.fork()
+            if child == 0:
+                kept.write_text(json.dumps({name: self.ask(name) for name in mutants(module)}))
+                os._exit(0)
+            os.waitpid(child, 0)
+            ended[module] = json.loads(kept.read_text())
+            kept.unlink()
+            ENDED.write_text(json.dumps(ended, indent=1))
+            say(line(module, ended[module]))
+        return True
+
+    def functions(self, item: pytest.Item) -> set[str]:
+        """The functions that a test runs; the test has to pass."""
+        from mutmut.state import state
+
+        state()._stats.clear()
+        began = process_time()
+        assert not fails(item, "stats"), f"{item.nodeid} fails by itself"
+        self.seconds[item] = process_time() - began
+        return set(state()._stats)
+
+    def ask(self, mutant: str) -> str:
+        """The test that fails for a mutant; `late`, `survived`, or `no test` that runs it."""
+        function = mutant.partition("__mutmut_")[0]
+        module = function.split(".")[3]
+        code = next((code for code, name in MODULES.items() if name == module), "")
+        items = self.running[function]
+        if code:
+            items = [item for item in items if item.name.endswith(f"[{code}]")]
+        for item in sorted(items, key=self.seconds.__getitem__)[:MOST]:
+            try:
+                if fails(item, mutant):
+                    return item.nodeid
+            except Late:
+                return "late"
+        return "survived" if items else "no test"
+
+
+def fails(item: pytest.Item, mutant: str) -> bool:
+    """Whether a test fails with one mutant switched on."""
+    from _pytest.runner import runtestprotocol
+    from mutmut.mutation.trampoline import set_mutant_under_test
+
+    forget()
+    set_mutant_under_test(mutant)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0 if mutant == "stats" else LATE)
+    try:
+        reports = runtestprotocol(item, log=False, nextitem=None)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        set_mutant_under_test("")
+    return any(report.failed for report in reports)
+
+
+def forget() -> None:
+    """Clears what functions of the rules have kept: a mutant before this one may have made it."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("parlay.compiler.checks"):
+            for kept in vars(module).values():
+                if isinstance(kept, _lru_cache_wrapper):
+                    kept.cache_clear()
+
+
+# ── The figure ────────────────────────────────────────────────────────────────
+
+
+def told(how: str) -> bool:
+    """Whether a mutant ended as it should."""
+    return how not in ("survived", "no test")
+
+
+def line(name: str, ended: dict[str, str]) -> str:
+    """`l203_kv_heads   71 of 71`."""
+    return f"{name:<24}{sum(map(told, ended.values())):>6,} of {len(ended):>6,}"
+
+
+def changes(ended: dict[str, dict[str, str]]) -> Iterator[str]:
+    """What each mutant that no test told changes."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    for module, each in ended.items():
+        for mutant, how in each.items():
+            if not told(how):
+                difference = get_diff_for_mutant(mutant, path=CHECKS / f"{module}.py")
+                yield f"{mutant}: {how}"
+                yield from (row for row in difference.splitlines()[2:] if row[0] in "+-")
+
+
+def say(text: str) -> None:
+    """Past pytest, which holds the output."""
+    os.write(2, f"{text}\n".encode())
+
+
+def main() -> int:
+    """0 where the tests pass and every mutant was asked."""
+    reader = argparse.ArgumentParser(prog="python -m tests.checks.mutation", description=__doc__)
+    reader.add_argument("module", nargs="*", help="modules of compiler/checks (default: all)")
+    reader.add_argument("--show", action="store_true", help="print what was not told, ask nothing")
+    given = reader.parse_args()
     link()
     os.chdir(FOLDER)
-    if sys.argv[1:] == ["score"]:
-        print(score())
-        return
-    from mutmut.__main__ import cli
+    make()
+    every = sorted(path.stem for path in Path("parlay/compiler/checks").glob("*.py"))
+    modules = [name for name in given.module or every if mutants(name)]
+    if not given.show:
+        os.chdir("mutants")
+        signal.signal(signal.SIGVTALRM, raise_late)
+        arguments = [*TESTS, "-p", "no:cacheprovider", "-p", "no:xdist"]
+        status = pytest.main(arguments, plugins=[Asking(modules)])
+        os.chdir(FOLDER)
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return int(status)
+    ended = {name: each for name, each in json.loads(ENDED.read_text()).items() if name in modules}
+    if given.show:
+        print(*changes(ended), sep="\n")
+    every_one = {mutant: how for each in ended.values() for mutant, how in each.items()}
+    share = sum(map(told, every_one.values())) / (len(every_one) or 1)
+    print(line("all", every_one), f"mutants, {share:.1%};", Counter(map(kind, every_one.values())))
+    return 0
 
-    narrow()
-    sys.argv[0] = "mutmut"
-    cli(standalone_mode=False)
-    if sys.argv[1:2] == ["run"]:
-        print(score())
+
+def raise_late(*_: Any) -> None:
+    """What the clock does."""
+    raise Late
+
+
+def kind(how: str) -> str:
+    """`test` for the name of one."""
+    return "test" if "::" in how else how
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
