@@ -57,12 +57,12 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "kubernetes": Target(
         "parlay.compiler.backends.kubernetes",
-        "a TrainJob for Kubeflow Trainer 2.2 to 2.4 that starts the code of the target torch, or "
-        "of megatron (`entry`), with that code in a ConfigMap",
+        "a TrainJob for Kubeflow Trainer 2.2 to 2.4, with the code of the target torch, megatron "
+        "or deepspeed asked for beside it, or of `entry`, in a ConfigMap",
     ),
 }
 
-STARTS_OTHERS: Final = ("slurm",)
+STARTS_OTHERS: Final = ("slurm", "kubernetes")
 """Targets whose files start the code of another one, asked for beside them or named by the file."""
 
 Emitter = Callable[[Phase, Layout, Mapping[str, Source]], Emission]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -16,14 +16,20 @@ from parlay.dsl.diagnostics import Diagnostic, note
 BROUGHT: Final = "B354"
 
 
-def brought(phase: Phase, options: Options) -> Iterator[Diagnostic]:
+CARRIED: Final = {"torch": "torch", "megatron": "Megatron-LM", "deepspeed": "DeepSpeed"}
+
+
+def brought(phase: Phase, options: Options, entries: Sequence[str]) -> Iterator[Diagnostic]:
     """One note that names what no field and no option names."""
     cluster = phase.spec.cluster
     assert cluster is not None
     needs: list[str] = []
     if options.image is None:
-        carries = "Megatron-LM" if options.entry == "megatron" else "torch and parlay"
-        needs.append(f'an image with {carries}: `image = "…"`, else the runtime\'s own')
+        carries = [CARRIED[entry] for entry in entries]
+        carries += ["parlay"] if set(entries) != {"megatron"} else []
+        needs.append(
+            f'an image with {" and ".join(carries)}: `image = "…"`, else the runtime\'s own'
+        )
     if (claim := claim_of(phase, options)) is not None and options.claim is None:
         needs.append(f'the claim {claim}, seen by every node: `claim = "…"` names another')
     if rdma(cluster) and not any("/" in name for name in options.resources):

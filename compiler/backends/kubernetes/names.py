@@ -18,8 +18,10 @@ _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
 _WORDS: Final = re.compile(r"[a-z0-9]+( [a-z0-9]+)*", re.ASCII)
 
 
-def job_name(file: str, phase: str) -> str:
+def job_name(file: str, phase: str, entry: str = "") -> str:
     """The name of a phase's job: at most 40 letters, digits and hyphens, the first a letter.
+
+    `entry` tells jobs of one phase apart that start different code.
 
     Two phases of a file never share one: what a name loses, a hash makes up for.
     `runs/70B run.par`, `long context` --> `parlay-70b-run-long-context`
@@ -28,10 +30,10 @@ def job_name(file: str, phase: str) -> str:
     if phase != "main":
         name = f"{name}-{plain(phase)}" if plain(phase) else name
         name = name if _WORDS.fullmatch(phase) else f"{name}-{_hash(phase)}"
-    name = name.strip("-") or "job"
+    name = f"{name.strip('-') or 'job'}-{entry}".strip("-")
     name = name if name[0].isalpha() else f"parlay-{name}"
     if len(name) > LONGEST:
-        name = f"{name[: LONGEST - 7].rstrip('-')}-{_hash(f'{file}/{phase}')}"
+        name = f"{name[: LONGEST - 7].rstrip('-')}-{_hash(f'{file}/{phase}/{entry}')}"
     return name
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -21,7 +21,7 @@ PLACE: Final = "target.kubernetes.options."
 VERSIONS: Final = ("2.2", "2.3", "2.4")
 """Of Kubeflow Trainer: 2.2 is the first with `runtimePatches` and `activeDeadlineSeconds`."""
 
-ENTRIES: Final = ("torch", "megatron")
+ENTRIES: Final = ("torch", "megatron", "deepspeed")
 """The targets whose code a job may start."""
 
 RESERVED: Final = (
@@ -43,7 +43,7 @@ _PATH: Final = re.compile(r"(/[A-Za-z0-9._-]+)+", re.ASCII)
 class Options:
     """The options with their defaults; what is None is left to the cluster."""
 
-    entry: str = "torch"
+    entry: str | None = None
     image: str | None = None
     namespace: str | None = None
     runtime: str = "torch-distributed"
@@ -65,6 +65,13 @@ def options_of(phase: Phase) -> Options:
     """The options as the file gives them; those that are unfit keep their defaults."""
     found = {n: read for n, value in _given(phase).items() if (read := _read(n, value)) is not None}
     return Options(**found)
+
+
+def entries_of(options: Options, beside: Sequence[str] = ()) -> tuple[str, ...]:
+    """The entry points: as the file names one, else those asked for beside this, else torch."""
+    if options.entry is not None:
+        return (options.entry,)
+    return tuple(entry for entry in ENTRIES if entry in beside) or ("torch",)
 
 
 def refusals_of_options(phase: Phase) -> Iterator[Diagnostic]:
@@ -149,7 +156,7 @@ def _variable(name: str) -> bool:
 
 
 READERS: Final[Mapping[str, tuple[Callable[[Any], Any], str]]] = {
-    "entry": (_one_of(*ENTRIES), "torch or megatron: the target whose code is started"),
+    "entry": (_one_of(*ENTRIES), f"one of {', '.join(ENTRIES)}: the target whose code is started"),
     "image": (_text(lambda text: _IMAGE.fullmatch(text) is not None), "the name of an image"),
     "namespace": (_text(names.label), "a DNS label: lower-case letters, digits, `-`"),
     "runtime": (_text(names.subdomain), "the name of a training runtime"),

@@ -54,7 +54,8 @@ def test_what_the_target_expresses_is_accepted(
     random, asked = Random(6), list[dict[str, str]]()
     while len(asked) < 50:
         path = tmp_path / f"job {len(asked)}.par"
-        options = f"entry = megatron, {random.choice(OPTIONS)}"
+        entry = random.choice(("megatron", "megatron", "deepspeed"))
+        options = f"entry = {entry}, {random.choice(OPTIONS)}"
         target = f'target "kubernetes" {{ options {{ {options} }} }}\n'
         path.write_text(drawn(random) + target)
         asked += emitted(path)

@@ -206,6 +206,40 @@ def test_megatron_is_started_the_same_way(tmp_path: Path) -> None:
     assert environment(train) == {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "NCCL_NET": "IB"}
 
 
+def test_deepspeed_is_started_too(emitted: Compile) -> None:
+    saves = 'checkpoint { path = "saves", every = 5 }\n'
+    code, train = emitted(parallel="zero = 1", rest=saves + target("entry = deepspeed"))
+    assert {"ds_config.json", "train.py", "model.py", "plan.json", "start.sh"} <= set(code["data"])
+    assert not {"launch.sh", "hostfile"} & set(code["data"])
+    assert "torchrun /parlay/train.py --resume\n" in code["data"]["start.sh"]
+    assert environment(train) == {"PARLAY_OUT": "/workspace/job", "NCCL_NET": "IB"}
+
+
+def test_what_is_asked_for_beside_it_is_started(tmp_path: Path, parlay: Callable[..., Any]) -> None:
+    path, out = tmp_path / "job.par", tmp_path / "out"
+    path.write_text(text(parallel="zero = 1", rest='data { path = "c", format = megatron }'))
+
+    def names(*targets: str) -> dict[str, str]:
+        asked = [word for name in targets for word in ("-t", name)]
+        ended = parlay("compile", path, *asked, "-t", "kubernetes", "-o", out, "--force")
+        assert ended.status == 0, ended.err
+        files = sorted((out / "kubernetes").glob("*.yaml"))
+        found = {}
+        for file in files:
+            _, train = yaml.safe_load_all(file.read_text())
+            assert f"create -f {file.name}`" in file.read_text()
+            found[file.name] = train["metadata"]["name"]
+        return found
+
+    assert names() == {"trainjob.yaml": "job"}
+    assert names("deepspeed") == {"trainjob.yaml": "job"}
+    assert "deepspeed" in (out / "kubernetes/trainjob.yaml").read_text()
+    assert names("torch", "megatron") == {
+        "trainjob-megatron.yaml": "job-megatron",
+        "trainjob-torch.yaml": "job-torch",
+    }
+
+
 @pytest.mark.parametrize(
     ("option", "code"),
     [
