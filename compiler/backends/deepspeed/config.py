@@ -160,12 +160,17 @@ def _zero(parallel: Parallel) -> Iterator[Entry]:
             yield Entry(section, name, value, chosen=True)
         # Weights of fewer elements than this would be held whole.
         yield Entry(section, "stage3_param_persistence_threshold", 0, chosen=True)
-    if parallel.offload.name == "cpu":
-        for flag, name in (("optimizer", "offload_optimizer"), ("params", "offload_param")):
-            if flag in parallel.offload.flags:
-                inner = f"{section}.{name}"
-                yield Entry(inner, "device", "cpu", "parallel.offload")
-                yield Entry(inner, "pin_memory", True, chosen=True)
+    for name in offloaded(parallel):
+        inner = f"{section}.{name}"
+        yield Entry(inner, "device", parallel.offload.name, "parallel.offload")
+        yield Entry(inner, "pin_memory", True, chosen=True)
+
+
+def offloaded(parallel: Parallel) -> tuple[str, ...]:
+    """The sections of what leaves the GPU."""
+    flags = parallel.offload.flags
+    sections = {"optimizer": "offload_optimizer", "params": "offload_param"}
+    return tuple(name for flag, name in sections.items() if flag in flags)
 
 
 def _pipeline(parallel: Parallel) -> Iterator[Entry]:

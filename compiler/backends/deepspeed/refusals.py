@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from parlay.compiler.backends.complete import steps_of
-from parlay.compiler.backends.deepspeed.config import on_cpus
+from parlay.compiler.backends.deepspeed.config import offloaded, on_cpus
 from parlay.compiler.backends.deepspeed.options import NEWEST, VERSIONS, version_of
 from parlay.compiler.backends.deepspeed.passed import passed
 from parlay.compiler.backends.torch.refusals import ABSENT, RECOMPUTED, value_at
@@ -31,7 +31,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "parallel.ep": (1,),
     "parallel.etp": (1,),
     "parallel.zero": (0, 1, 2, 3),
-    "parallel.offload": ("none", "cpu"),
+    "parallel.offload": ("none", "cpu", "nvme"),
     "train.precision": ("fp32", "fp16", "bf16"),
     "train.optimizer": ("adamw",),
     "train.optimizer.states": ("fp32",),
@@ -75,7 +75,10 @@ def refusals_of(phase: Phase) -> Iterator[Diagnostic]:
         if value not in values and (value is not None or None in values):
             yield _refused(phase, NAMES.get(path, path), values)
     yield from model_refusals(phase, model, train, spec.parallel, target="deepspeed", code=CODE)
-    yield from _numbers(phase, train, spec.parallel)
+    if train.precision == "fp16" and on_cpus(spec):
+        yield told(phase, "train.precision", "fp16 on CPUs", help="it has `bf16` and `fp32` there")
+    else:
+        yield from _numbers(phase, train, spec.parallel)
     yield from _layout(phase, spec, spec.parallel)
     yield from _recipe(phase, train)
     if train.optimizer.name == "adamw":
@@ -165,9 +168,9 @@ PART: Final = "options { zero_hpz_partition_size = … }"
 
 def _offload(phase: Phase, spec: Spec, parallel: Parallel) -> Iterator[Diagnostic]:
     offload, path = parallel.offload, "parallel.offload"
-    if offload.name != "cpu":
+    if offload.name == "none":
         return
-    least = 3 if "params" in offload.flags else 1
+    least = 3 if "params" in offload.flags or offload.name == "nvme" else 1
     if parallel.zero < least:
         what = f"this with zero = {parallel.zero}"
         yield told(phase, path, what, words="what a rank owns", help=f"`zero = {least}`")
@@ -175,6 +178,13 @@ def _offload(phase: Phase, spec: Spec, parallel: Parallel) -> Iterator[Diagnosti
         yield told(phase, path, "offloading from a pipeline", words="not with pp above 1")
     elif on_cpus(spec):
         yield told(phase, path, "offloading on CPUs", words="there already")
+    elif offload.name == "nvme":
+        target = phase.targets.get("deepspeed")
+        options = (target.options if target else None) or {}
+        for name in (f"{section}_nvme_path" for section in offloaded(parallel)):
+            if not isinstance(options.get(name), str):
+                help = f'`target "deepspeed" {{ options {{ {name} = "/local" }} }}`'
+                yield told(phase, path, "disks without a folder", words="where", help=help)
 
 
 def _overlap(phase: Phase, spec: Spec) -> Iterator[Diagnostic]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from random import Random
 
+PATHS = 'offload_optimizer_nvme_path = "/local", offload_param_nvme_path = "/local"'
+
 
 def job(random: Random) -> str:
     """A file of a dense decoder over dp and pp; it may be legal or not."""
     pick = random.choice
     pp, dp = pick((1, 1, 2, 3, 4)), pick((1, 2, 4))
     zero = pick((0, 1, 1)) if pp > 1 else pick((0, 1, 2, 3, 3))
+    parallel = _parallel(random, pp=pp, zero=zero)
+    options = PATHS if "nvme(optimizer, params)" in parallel else "wall_clock_breakdown = on"
     return (
         _model(random)
         + f'cluster {{ nodes = {pick((1, 2))}, node from "dgx-h100" {{ gpus = {pp * dp} }} }}\n'
-        + f"parallel {{ {_parallel(random, pp=pp, zero=zero)} }}\n"
+        + f"parallel {{ {parallel} }}\n"
         + _train(random)
         + pick(
             (
@@ -24,7 +28,7 @@ def job(random: Random) -> str:
         )
         + pick(("", 'checkpoint { path = "it\'s $(here)", every = 100, keep = 3 }\n'))
         + pick(("", "log { every = 10, tensorboard = on }\n"))
-        + pick(("", 'target "deepspeed" { options { wall_clock_breakdown = on } }\n'))
+        + pick(("", f'target "deepspeed" {{ options {{ {options} }} }}\n'))
     )
 
 
@@ -53,7 +57,8 @@ def _parallel(random: Random, *, pp: int, zero: int) -> str:
     if random.random() < 0.3:
         fields.append(f"overlap = {pick(('on', 'off'))}")
     if zero and random.random() < 0.2:
-        fields.append(f"offload = cpu({pick(('optimizer', 'optimizer, params'))})")
+        where = pick(("cpu", "cpu", "nvme"))
+        fields.append(f"offload = {where}({pick(('optimizer', 'optimizer, params'))})")
     return ", ".join(fields)
 
 

@@ -131,6 +131,13 @@ def keys(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, str, 
             7,
         ),
         (
+            {"rest": 'target "deepspeed" { options { offload_optimizer_nvme_path = "/x" } }'}
+            | {"parallel": "zero = 3, offload = nvme(optimizer)"},
+            "zero_optimization.offload_optimizer",
+            "device",
+            "nvme",
+        ),
+        (
             {"rest": 'target "deepspeed" { options { comms_logger_verbose = on } }'},
             "comms_logger",
             "verbose",
@@ -156,10 +163,12 @@ def test_a_field(
         ({"parallel": "pp = 2, zero = 3"}, "B501"),
         ({"parallel": "pp = 2, zero = 1, schedule = gpipe"}, "B510"),
         ({"parallel": "zero = 3, offload = nvme(optimizer)"}, "B340"),
+        ({"parallel": "zero = 2, offload = nvme(optimizer)"}, "B340"),
         ({"parallel": "pp = 2, zero = 1, offload = cpu(optimizer)"}, "B340"),
         ({"parallel": "zero = 0"}, "B340"),
         ({"parallel": "pp = 2, zero = 0", "train": "gradients = bf16"}, "B340"),
         ({"parallel": "pp = 2, zero = 1", "train": "precision = fp16"}, "B340"),
+        ({"node": "laptop", "train": "precision = fp16"}, "B340"),
         ({"parallel": "zero = 1, overlap = on"}, "B344"),
         ({"parallel": "zero = 0, overlap = on", "train": "precision = fp32"}, "B344"),
         ({"model": MODEL + ", dropout = 0.1"}, "B340"),
@@ -194,6 +203,7 @@ def test_what_is_refused(tmp_path: Path, parts: Any, code: str) -> None:
     assert code in [said.code for said in found], [said.message for said in found]
 
 
+@pytest.mark.slow
 def test_each_key_is_one_that_deepspeed_reads(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
     """DeepSpeed passes over the others of the top level in silence."""
     seen = set()
@@ -261,6 +271,7 @@ def jobs(
     return found
 
 
+@pytest.mark.slow
 def test_code_is_formatted_and_whole(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
     for number, job in enumerate(jobs):
         folder = tmp_path / str(number)
@@ -278,6 +289,7 @@ def test_code_is_formatted_and_whole(tmp_path: Path, jobs: list[pipeline.Job]) -
     assert ended.returncode == 0, ended.stdout
 
 
+@pytest.mark.slow
 def test_parameters_of_the_emitted_model(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
     """The model has as many as the ledger counts, over all stages, a tied table once."""
     torch = pytest.importorskip("torch")
