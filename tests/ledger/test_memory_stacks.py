@@ -228,3 +228,35 @@ def test_a_generation_is_no_matter_of_memory() -> None:
         account(*job(text(stack=stack))).worst.peak_bytes for stack in ("megatron", "megatron-2024")
     )
     assert plain == dated
+
+
+@pytest.mark.parametrize(
+    ("parallel", "micro", "vocab", "held"),
+    [
+        # G = 2 x 128 tokens x 64, its half S, W = 2 x 64 x half of the words.
+        ("tp = 2", 1, 256, 2 * 16384 + 8192),
+        ("tp = 2", 3, 256, 3 * (3 * 16384) + 3 * 8192),  # in two orders
+        ("tp = 2", 1, 1024, 8192 + 16384 + 65536),
+        ("tp = 2  sequence_parallel = off", 3, 256, 3 * 16384 + 16384),
+        ("", 1, 256, 16384 + 32768),
+    ],
+)
+def test_the_head_holds_its_gathered_input(
+    parallel: str, micro: int, vocab: int, held: int
+) -> None:
+    source = text(stack="parlay", parallel=parallel, micro=micro)
+    [each] = memory(*job(source.replace("vocab = 256", f"vocab = {vocab}")))
+    [head] = [moment for moment in each.moments if moment.name == "backward of the head"]
+    assert head.categories["temporaries"] == held
+
+
+@pytest.mark.parametrize(
+    ("parallel", "micro", "stream"),
+    [("", 1, 2 * 128 * 64), ("tp = 2", 3, 3 * 128 * 64), ("pp = 2", 2, 2 * 2 * 128 * 64)],
+)
+def test_the_final_norm_is_behind_the_layers_backward(
+    parallel: str, micro: int, stream: int
+) -> None:
+    last = memory(*job(text(stack="parlay", parallel=parallel, micro=micro)))[-1]
+    held = {moment.name: moment.categories["activations"] for moment in last.moments}
+    assert held["loss"] - held["backward"] == 2 * stream

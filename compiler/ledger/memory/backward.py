@@ -8,8 +8,12 @@ used is freed behind it:
     last matrix   dy (S, and G where it was gathered), d product (I), its weight's gradient (W)
     activation    dy, d product and the gradients of its inputs, less the product
     first ones    dy, gradients of their outputs, less all inner tensors; then, over tp, the
-                  gathered input, the sum of its gradients and one of its terms (G each), or the
-                  input and the gradients of the weights (W each)
+                  gathered input, the sum of its gradients and one of its terms (G each), or both
+                  and the piece that is to be kept (S), or the input and the gradients of the
+                  weights (W each)
+
+Pieces of a sequence lie side by side for the collectives: with several sequences in a microbatch,
+what is gathered and what is scattered is a copy in another order (G more).
 """
 
 from __future__ import annotations
@@ -72,7 +76,16 @@ def _points(sizes: Sizes) -> tuple[_Point, ...]:
         return last, inside
     # Two matrices have two terms of the gradient, one of which is summed into the other.
     sums = _Point(FIRST, 1, matrices + cut, left, 0)
-    return last, inside, sums, _Point(FIRST, 1 + cut, 1, left, matrices)
+    again = _again(sizes)
+    weights = _Point(FIRST, 1 + cut, 1 + again, left, matrices)
+    if not cut:
+        return last, inside, sums, weights
+    return last, inside, sums, _Point(FIRST, 2, 2 + again, left, 0), weights
+
+
+def _again(sizes: Sizes) -> int:
+    """Whether a gathered or scattered stream is there in two orders."""
+    return int(sizes.residual > 1 and sizes.batch > 1)
 
 
 # ── Ends ──────────────────────────────────────────────────────────────────────
@@ -81,14 +94,17 @@ def _points(sizes: Sizes) -> tuple[_Point, ...]:
 def head(sizes: Sizes) -> tuple[Line, ...]:
     """The backward of the head: gradients of logits and of its weight, and what goes below them.
 
-    Over tp: the gathered input (sequence parallelism) and the gradient of the input, or the piece
-    of that and the gradient of the weight.
+    Over tp: the gathered input and the gradient of the input with the piece that is kept of it
+    (sequence parallelism), or that piece, the gathered input and the gradient of the weight.
     """
     source, logits = sizes.stack.source, sizes.tokens * sizes.vocab
     stream, whole = sizes.stream()[0], sizes.width * sizes.tokens * sizes.model.hidden
     weight = _end_weight(sizes)
-    cut = sizes.residual > 1
-    below = max((1 + cut) * whole, cut * stream + whole + weight)
+    cut, again = int(sizes.residual > 1), _again(sizes)
+    below = max(
+        (1 + cut + again) * whole + cut * stream,
+        cut * stream + (1 + again) * whole + weight,
+    )
     return (
         Line(
             "logits",

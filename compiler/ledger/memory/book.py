@@ -112,7 +112,11 @@ class Book:
         )
         inside = temporaries.backward_lines(sizes, costliest, self.weight(costliest))
         now = (*waiting, *ends_held, *inside, *received, *self.running, *gathered, *unreduced)
-        moments.append(Moment.of("backward", always, activations, now))
+        # Where one chunk is all there is, its backward has the head behind it.
+        rest = activations
+        if head is not None and len(chunks) == 1:
+            rest = self.activations(chunks, counts, flight, before_layers=False)
+        moments.append(Moment.of("backward", always, rest, now))
         if first is not None and sizes.stack.traced:
             left = [number - (place == first) for place, number in enumerate(flight)]
             rest = self.activations(chunks, counts, tuple(left))
@@ -125,7 +129,12 @@ class Book:
     # ── Parts ─────────────────────────────────────────────────────────────────
 
     def activations(
-        self, chunks: list[Stage], counts: list[tuple[Count, ...]], flight: tuple[int, ...]
+        self,
+        chunks: list[Stage],
+        counts: list[tuple[Count, ...]],
+        flight: tuple[int, ...],
+        *,
+        before_layers: bool = True,
     ) -> tuple[Line, ...]:
         """What all chunks keep of the microbatches in flight."""
         lines: list[Line] = []
@@ -133,7 +142,7 @@ class Book:
         for chunk, parts, number in zip(chunks, counts, flight, strict=True):
             if number > 0:
                 lines += (_activations(part, chunk, number, len(chunks)) for part in parts)
-                lines += ends.end_lines(self.layers, chunk, number)
+                lines += ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
                 kept += number * sum(part.layers - part.again for part in parts)
         return (*lines, *libraries.rounding(self.sizes.stack, kept))
 

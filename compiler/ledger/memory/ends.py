@@ -8,13 +8,17 @@ from parlay.compiler.ledger.memory.record import TRANSFORMER, Line
 from parlay.compiler.ledger.memory.sizes import Sizes
 
 
-def end_lines(layers: Layers, chunk: Stage, in_flight: int) -> tuple[Line, ...]:
+def end_lines(
+    layers: Layers, chunk: Stage, in_flight: int, *, before_layers: bool = True
+) -> tuple[Line, ...]:
     """Activations of the ends of a chunk for the microbatches in flight, logits not among them.
 
     The first stage keeps token ids (int64) and the mask of the embedding's dropout, the last one
-    the input and the output of the final norm (2·s·b·h each), and labels.
+    the input and the output of the final norm (2·s·b·h each), and labels. One microbatch has left
+    the final norm behind where the backward is in its layers, not `before_layers`.
     """
     sizes, model = layers.sizes, layers.sizes.model
+    normed = in_flight if before_layers else in_flight - 1
     lines: list[Line] = []
     times = f"{in_flight} x " if in_flight > 1 else ""
     if chunk.embedding:
@@ -30,9 +34,8 @@ def end_lines(layers: Layers, chunk: Stage, in_flight: int) -> tuple[Line, ...]:
         lines.append(_line("cosines and sines", value, formula))
     if chunk.head and sizes.stack.final_norm and model.final_norm:
         value, formula = sizes.stream()
-        lines.append(
-            _line("final norm input and output", 2 * in_flight * value, f"2 x {times}{formula}")
-        )
+        formula = f"{2 * normed} x {formula}"
+        lines.append(_line("final norm input and output", 2 * normed * value, formula))
     if chunk.head and model.mtp_layers:
         experts = model.experts is not None and model.experts.holds(model.layers - 1)
         one = (layers.mixed if experts else layers.dense).kept_bytes + 4 * sizes.stream()[0]
