@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
+from parlay.compiler.commands.ledger_accounts import print_communication, print_memory, size_of
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling, print_time
 from parlay.compiler.commands.printing import broken, plain, print_json, show
 from parlay.compiler.commands.scaling import Point, scaling
@@ -23,21 +24,6 @@ from parlay.dsl.units import Quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-BAR = 12
-STAGES = 16
-SHORT = {
-    "weights": "weights",
-    "gradients": "grads",
-    "optimizer": "optim",
-    "activations": "activ",
-    "logits": "logits",
-    "gathered": "gather",
-    "buffers": "bufs",
-    "temporaries": "temps",
-    "reserve": "spare",
-}
-"""Categories as the table's heads have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +108,8 @@ def _print(books: Sequence[tuple[Path, list[Account]]], *, formulas: bool) -> No
             title = f"{path}" + (f" · {each.name}" if len(accounts) > 1 else "")
             console.rule(plain(title), align="left")
             _heading(console, each)
-            _memory(console, each, formulas=formulas)
-            _communication(console, each, formulas=formulas)
+            print_memory(console, each, formulas=formulas)
+            print_communication(console, each, formulas=formulas)
             if formulas and each.time is not None:
                 print_time(console, each.time)
             _closing(console, each)
@@ -143,82 +129,9 @@ def _heading(console: Console, each: Ledger) -> None:
     console.print(f"{words} on {each.layout.world} GPUs", style="bold")
 
 
-def _memory(console: Console, each: Ledger, *, formulas: bool) -> None:
-    """The worst stage first, each with a bar against the budget."""
-    from rich.table import Table
-
-    memory = each.memory
-    classes = sorted(memory.classes, key=lambda one: -one.peak_bytes)
-    used = [name for name in SHORT if any(one.peak.categories[name] for one in classes)]
-    size, unit = (2**30, "GiB") if memory.budget_bytes >= 2**33 else (2**20, "MiB")
-    budget = memory.budget_bytes / size
-    table = Table(box=None, header_style="bold", title=f"Memory in {unit}, of {budget:.1f}")
-    table.title_justify = "left"
-    for title in ("stage", "peak", "", "at", *(SHORT[name] for name in used)):
-        left = title in ("", "at")
-        table.add_column(title, justify="left" if left else "right")
-    for one in classes[:STAGES]:
-        share = one.peak_bytes / memory.budget_bytes if memory.budget_bytes else 0.0
-        color = "red" if share > 1 else "yellow" if share > 0.9 else "green"
-        filled = min(BAR, round(share * BAR))
-        bar = f"[{color}]{'█' * filled}[/]{'░' * (BAR - filled)} {share:4.0%}"
-        categories = one.peak.categories
-        table.add_row(
-            str(one.stage),
-            f"{one.peak_bytes / size:.1f}",
-            bar,
-            one.peak.name,
-            *(f"{categories[name] / size:.1f}" if categories[name] else "" for name in used),
-        )
-    console.print(table)
-    if len(classes) > STAGES:
-        console.print(f"… and {len(classes) - STAGES} emptier stages")
-    for bytes_, place in (
-        (memory.host_bytes_per_node, "host memory"),
-        (memory.disk_bytes_per_node, "local disks"),
-    ):
-        if bytes_:
-            console.print(f"{_bytes(bytes_)} of {place} a node")
-    if formulas:
-        for line in classes[0].peak.lines:
-            console.print(f"  {line.category:12} {line.name}: {line.formula} = {line.value_bytes}")
-        for kind in memory.layers:
-            console.print("  one expert layer" if kind.experts else "  one dense layer")
-            for row in kind.saved:
-                console.print(f"    {row.name}: {row.formula} = {row.value_bytes}")
-
-
-def _communication(console: Console, each: Ledger, *, formulas: bool) -> None:
-    from rich.table import Table
-
-    lines = sorted(each.communication, key=lambda line: -line.wire_bytes_per_step)
-    if not lines:
-        return
-    table = Table(box=None, header_style="bold", title="Sent by one rank in a step")
-    table.title_justify = "left"
-    titles = ["group", "what", "collective", "calls", "each", "sent", "link", "stages"]
-    for title in (*titles, *(("formula",) if formulas else ())):
-        right = title in ("calls", "each", "sent")
-        table.add_column(title, justify="right" if right else "left")
-    for line in lines if formulas else lines[:12]:
-        cells = [
-            line.group,
-            line.what,
-            line.collective,
-            str(line.calls_per_step),
-            _bytes(line.bytes_per_call),
-            _bytes(line.wire_bytes_per_step),
-            line.link,
-            _span(line.stages),
-        ]
-        table.add_row(*cells, *((line.formula,) if formulas else ()))
-    console.print(table)
-    if len(lines) > 12 and not formulas:
-        console.print(f"… and {len(lines) - 12} smaller ones (--formulas shows all)")
-
-
 def _closing(console: Console, each: Ledger) -> None:
     time, run = each.time, each.run
+    console.print()
     if time is not None:
         mfu = "" if time.mfu is None else f", MFU {time.mfu:.1%}"
         band = f"± {time.band:.0%}" if time.band else "as stated"
@@ -240,27 +153,10 @@ def _closing(console: Console, each: Ledger) -> None:
     note = each.inference
     if note.kv_bytes_per_token is not None:
         console.print(
-            f"in use: weights {_bytes(note.weights_bytes)}, "
-            f"{_bytes(note.kv_bytes_per_token)} of cache a token",
+            f"in use: weights {size_of(note.weights_bytes)}, "
+            f"{size_of(note.kv_bytes_per_token)} of cache a token",
             style="dim",
         )
-
-
-def _span(stages: tuple[int, ...]) -> str:
-    first, last = stages[0], stages[-1]
-    if len(stages) == 1:
-        return str(first)
-    if len(stages) == last - first + 1:
-        return f"{first}-{last}"
-    return ", ".join(map(str, stages))
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024 or unit == "TiB":
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.2f} {unit}"
-        number /= 1024
-    raise AssertionError
 
 
 def _count(number: float) -> str:

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 
 from parlay.compiler.commands.printing import plain
 from parlay.compiler.commands.scaling import Point
+from parlay.compiler.commands.tables import add_figures, print_table, table_of
 from parlay.compiler.ledger.asserts import Judgement
 from parlay.compiler.ledger.time import TimeLine
 from parlay.dsl.units import Dimension, show
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-WIDTH = 120
-"""Columns that the widest scaling table may take."""
 
 
 def print_asserts(console: Console, judgement: Judgement) -> None:
@@ -32,41 +29,32 @@ def print_asserts(console: Console, judgement: Judgement) -> None:
 
 def print_time(console: Console, time: TimeLine) -> None:
     """The parts of the step with their formulas and sources, then the figures made of them."""
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", title="Parts of the step")
-    table.title_justify = "left"
+    table = table_of("Parts of the step")
     for title in ("part", "seconds", "formula", "source"):
         table.add_column(title, justify="right" if title == "seconds" else "left")
     for share in time.shares:
         words = f"{share.formula}, x {share.factor:.3g}"
         table.add_row(share.name, f"{share.seconds:.4g}", plain(words), plain(share.source))
-    console.print(table)
+    print_table(console, table)
     for name, formula in time.formulas.items():
         console.print(f"  {name} = {formula}", markup=False)
 
 
 def print_scaling(console: Console, points: Sequence[Point]) -> None:
     """Strong and weak scaling side by side, one row a number of nodes."""
-    from rich.console import Console
-    from rich.table import Table
-
-    wide = Console(highlight=False, file=console.file, width=max(console.width, WIDTH))
     for kind, words in (("strong", "the same global batch"), ("weak", "a batch for each replica")):
         rows = [point for point in points if point.kind == kind]
         if not rows:
             continue
-        table = Table(box=None, header_style="bold", title=f"{kind.capitalize()} scaling: {words}")
-        table.title_justify = "left"
+        table = table_of(f"{kind.capitalize()} scaling: {words}")
         heads = ("nodes", "GPUs", "dp", "batch", "step", "efficiency", "MFU", "peak", "days")
         money = any(point.cost is not None for point in rows)
         for title in (*heads, "GPU-hours", *(("cost",) if money else ())):
-            # A cut number reads like another one: a narrow screen breaks the line instead.
-            table.add_column(title, justify="right", no_wrap=True, min_width=len(title))
+            add_figures(table, title)
         for point in rows:
             cells = _cells(point) if money else _cells(point)[:9]
             table.add_row(f"{point.nodes:,}", f"{point.gpus:,}", *cells)
-        wide.print(table)
+        print_table(console, table)
         for point in rows:
             if point.refused is not None:
                 words = "1 node" if point.nodes == 1 else f"{point.nodes:,} nodes"
