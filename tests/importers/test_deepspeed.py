@@ -5,13 +5,19 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from parlay.compiler import pipeline
 from parlay.compiler.importers import deepspeed
 from parlay.compiler.importers.hf import Unreadable
+from parlay.dsl.parse import parse
+from parlay.dsl.source import Source
 
 WHOLE: dict[str, Any] = {
     "train_batch_size": 64,
@@ -303,3 +309,47 @@ def test_hostile_keys_and_values(read: Callable[..., Any], tmp_path: Path, name:
     for line in found.text.splitlines():
         assert line.isprintable(), ascii(line)
     assert not [said for said in checked(tmp_path, found.text).errors if said.code[0] in "PT"]
+
+
+# ── Whatever stands in a file ─────────────────────────────────────────────────
+
+KEYS = sorted({name for path in leaves(WHOLE) for name in path} | {"fp16", "stages", "pipeline"})
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**20), 10**20),
+        st.floats(allow_nan=False),
+        st.sampled_from(("auto", "cpu", "nvme", "AdamW", "WarmupLR", "WarmupDecayLR", "fp32")),
+        st.text(max_size=8),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.one_of(st.sampled_from(KEYS), st.text(max_size=6)), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8), st.booleans())
+def test_any_object_is_read(config: dict[str, Any], named: bool) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "ds_config.json"
+        path.write_text(json.dumps(config))
+        found = deepspeed.read(path, model="gpt2-xl" if named else None)
+        assert all(line.isprintable() for line in found.text.splitlines())
+        _, told = parse(Source("x", found.text))
+        assert not told
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60), st.lists(st.text(max_size=20), max_size=6))
+def test_any_script_is_read(text: str, words: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "d.json").write_text('{"train_batch_size": 8}')
+        path = Path(folder) / "run.sh"
+        line = f"deepspeed train.py --deepspeed_config d.json {' '.join(words)}"
+        path.write_text(f"{text}\n{line}\n", errors="replace")
+        with suppress(Unreadable):
+            assert deepspeed.read(path).text
