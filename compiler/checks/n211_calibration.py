@@ -2,10 +2,10 @@
 
 What
     An error where a measured figure is above what the cluster's parts are stated to reach, or below
-    a twentieth of that. The one that is farthest off is marked.
+    a hundredth of that. The one that is farthest off is marked.
 Why
-    A measurement is always a little slower than the data sheet. One that is faster, or slower by an
-    order of magnitude, was made on other machines (or the stated figure is wrong), and every step
+    A measurement is always a little slower than the data sheet. One that is faster, or slower by two
+    orders of magnitude, was made on other machines (or the stated figure is wrong), and every step
     would be priced by it.
 Example
     model from "llama3-8b"
@@ -62,7 +62,7 @@ ALLOWED = True
 
 ABOVE: Final = {"gpu": 1.02, "wire": 1.25, "all_reduce": 2.0}
 """How far above the stated figure a clock, a rounded data sheet or a switch that sums may come."""
-BELOW: Final = 1 / 20
+BELOW: Final = 1 / 100
 
 Figure = tuple[str, float, str, float, Dimension, float]
 """Path, measured value, path of what is stated, stated value, dimension, times allowed above."""

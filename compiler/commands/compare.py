@@ -12,7 +12,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import broken, print_json, show
-from parlay.compiler.ledger.time import TimeLine, time_of
+from parlay.compiler.ledger.time import TimeLine, priceable, time_of
 from parlay.dsl.diagnostics.cells import harmless
 
 WARM_UP = 3
@@ -46,6 +46,13 @@ def run(file: Path, metrics: Path, *, json: bool = False) -> int:
     layout = pipeline.lay_out(phase)
     if layout is None or phase.spec.train is None or not layout.stages:
         show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+        return 1
+    if not priceable(phase.spec):
+        print(
+            f"parlay: {file} states no peak and memory bandwidth of its GPU, so that no step is "
+            "predicted; `parlay calibrate -o FILE` measures them",
+            file=sys.stderr,
+        )
         return 1
     lines = read(metrics)
     if isinstance(lines, str):

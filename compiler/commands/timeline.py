@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import broken, show
+from parlay.compiler.ledger.time import priceable
 from parlay.compiler.ledger.time.trace import trace
 
 
@@ -28,6 +29,13 @@ def run(file: Path, out: Path, *, phase: str = "main", microbatches: int | None 
         print(
             f"parlay: a timeline needs a model with a shape, every degree and a `train` block; "
             f"`parlay plan {file} --write` fills in what is `auto`",
+            file=sys.stderr,
+        )
+        return 1
+    if not priceable(spec):
+        print(
+            f"parlay: {file} states no peak and memory bandwidth of its GPU, so that no step is "
+            "predicted; `parlay calibrate -o FILE` measures them",
             file=sys.stderr,
         )
         return 1

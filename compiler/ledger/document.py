@@ -16,7 +16,7 @@ from parlay.compiler.ledger.memory import Memory, account
 from parlay.compiler.ledger.memory.states import each_parameter, kept, shards_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.pipelining import Pipelining, pipelining
-from parlay.compiler.ledger.time import CallTime, TimeLine, call_times, price, report
+from parlay.compiler.ledger.time import CallTime, TimeLine, call_times, price, priceable, report
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.units import Quantity
@@ -107,11 +107,7 @@ def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> L
 def _time(
     spec: Spec, layout: Layout, lines: tuple[CommLine, ...], held: Sequence[Parameters]
 ) -> tuple[TimeLine | None, tuple[CallTime, ...]]:
-    if spec.train is None or not layout.stages:
-        return None, ()
-    assert spec.cluster is not None
-    gpu = spec.cluster.node.gpu
-    if gpu.bandwidth_bytes_per_s is None or (gpu.bf16_flops or gpu.fp16_flops) is None:
+    if not layout.stages or not priceable(spec):
         return None, ()
     step = price(spec, layout, ranks=held)
     return report(spec, layout, step), call_times(spec, layout, step, lines)

@@ -180,3 +180,14 @@ def test_trees_and_rings_are_chosen_by_the_measured_latency(book: Booked) -> Non
     call = "fabric {{ ranks = 16 all_reduce {{ bandwidth = 50GB/s latency = {} }} }}"
     assert algorithms(call.format("100ns")) == {"ring"}
     assert algorithms(call.format("10ms")) == {"tree"}
+
+
+def test_a_machine_without_a_peak_is_priced_by_what_was_measured(book: Booked) -> None:
+    laptop = {"node": "laptop", "model": "qwen3-0.6b", "train": "precision = fp32", "batch": 8}
+    assert book(**laptop).time is None
+    product = "fp32 { rate = 0.1TFLOP/s size = 1024 }"
+    assert book(fabric=f"calibration {{ {product} }}", **laptop).time is None
+    made = book(fabric=f"calibration {{ {product} copy = 10GB/s }}", **laptop).time
+    assert made is not None and made.mfu is None
+    work = made.flops_per_token * 8 * 4096 / 8
+    assert 0.8 < made.step_seconds / (work / 0.1e12) < 2  # not as fast as if all were products

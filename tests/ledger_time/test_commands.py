@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from parlay.compiler.commands import calibrate, compare, timeline
+from parlay.compiler.commands import calibrate, compare, ledger, timeline
 
 JOB = """
 model from "llama2-7b"
@@ -85,6 +85,15 @@ def test_metrics_that_are_none(
     assert compare.run(par, tmp_path / "absent.jsonl") == 1
 
 
+def test_no_peak_no_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, metrics = tmp_path / "run.par", tmp_path / "metrics.jsonl"
+    path.write_text(JOB.replace("dgx-h100", "laptop"))
+    metrics.write_text('{"seconds": 2.0}\n')
+    assert compare.run(path, metrics) == 1
+    assert timeline.run(path, tmp_path / "trace.json") == 1
+    assert capsys.readouterr().err.count("states no peak") == 2
+
+
 def test_a_run_that_still_writes(
     par: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,3 +121,25 @@ def test_this_machine_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["fields"]["cluster.node.link.bandwidth"] > 0
     assert document["calibration"]["link"]["all_to_all"]["latency"] > 0
     assert document["calibration"]["fp32"]["size"] == 1024
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_from_a_measurement_to_a_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    out, file = tmp_path / "here.json", tmp_path / "run.par"
+    assert calibrate.run(ranks=2, out=out) == 0
+    capsys.readouterr()
+    file.write_text(
+        "model { layers = 4, hidden = 256, heads = 4, vocab = 1024, ffn = 512 }\n"
+        'cluster { node from "laptop" { gpus = 2 }, calibration from "here.json" }\n'
+        "parallel { tp = 2 }\n"
+        "train { seq = 128, micro_batch = 1, global_batch = 4, steps = 1, precision = fp32 }\n"
+        'allow N211 "the wires of a busy machine"\n'
+    )
+    assert ledger.run([file], json=True) == 0
+    [phase] = json.loads(capsys.readouterr().out)["files"][0]["phases"]
+    assert phase["time"]["step_seconds"] > 0 and phase["time"]["mfu"] is None
+    sources = {part: source.partition(",")[0] for part, source in phase["time"]["sources"].items()}
+    assert sources["gemm"] == sources["tp"] == sources["optimizer"] == "measured"
+    assert {line["source"] for line in phase["communication"]} == {"measured, here.json"}

@@ -23,11 +23,29 @@ APART: Final = ("fp64", "fp32", "fp16")
 """Precisions whose products are not at bf16."""
 
 
+def priceable(spec: Spec) -> bool:
+    """Whether a step can be priced: a peak and a memory bandwidth are stated, or were measured."""
+    if spec.train is None or spec.cluster is None:
+        return False
+    gpu, calibration = spec.cluster.node.gpu, spec.cluster.calibration
+    stated = bool(gpu.bf16_flops or gpu.fp16_flops)
+    product = _product(calibration, spec.train.precision) if calibration else None
+    copied = calibration.copy_bytes_per_s if calibration else None
+    return (stated or product is not None) and bool(gpu.bandwidth_bytes_per_s or copied)
+
+
 def over(found: Efficiency, spec: Spec, table: Mapping[str, Any] | None = None) -> Efficiency:
     """`found` with the family's shares replaced by what `spec`'s calibration says."""
     assert spec.cluster is not None
     calibration = spec.cluster.calibration
-    shares = dict(_shares(found, spec, calibration)) if calibration is not None else {}
+    if calibration is None:
+        return found
+    assert spec.train is not None
+    product = _product(calibration, spec.train.precision)
+    if found.peak is not None and product is not None:
+        # No peak is stated: what a product reaches stands in, for attention too.
+        found = replace(found, peak=product.rate_flops)
+    shares = dict(_shares(found, spec, calibration))
     if not shares:
         return found
     row = (table or load())["family"][found.family]

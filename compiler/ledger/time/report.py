@@ -54,7 +54,7 @@ def report(
     per_token = flops.per_token(spec)
     causal = flops.per_token(spec, causal=True) / per_token
     again = again_per_token(spec, step)
-    peak = flops.peak(cluster.node.gpu, train.precision) or step.efficiency.peak
+    peak = flops.peak(cluster.node.gpu, train.precision)
     achieved = per_token * tokens / seconds / cluster.gpus
     waits = step.waits
     shares = tuple(
