@@ -59,9 +59,9 @@ def _peaks() -> Iterator[str]:
     yield (
         f"Peaks exact to the byte, of the last stage's rank in {len(made)} runs of Megatron-LM's "
         "own tests (`tests/ledger/peaks.csv`, `python bench/memory.py`). A test's arguments beside "
-        "the columns are read off the words of its name (`bench/megatron_tests.py`). Mechanisms were "
-        "found on these rows, and one number was fitted on them: what the allocator leaves unsplit "
-        "for each layer, 1.5 MiB."
+        "the columns are read off the words of its name (`bench/megatron_tests.py`). Mechanisms "
+        "were found on these rows, and one number was fitted on them: what the allocator leaves "
+        "unsplit for each layer, 1.5 MiB."
     )
     yield ""
     yield "| class | rows | median | 90th percentile | worst | asked |"
