@@ -42,6 +42,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B423": "b423_param_gather",
         "B424": "b424_dispatcher_node",
         "B425": "b425_window_ring",
+        "B426": "b426_dispatcher_eight",
     },
     "deepspeed": {
         "B501": "b501_zero_pipeline",

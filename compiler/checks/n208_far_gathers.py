@@ -47,7 +47,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from parlay.compiler.checks import budget, fix, suggest, words
+from parlay.compiler.checks import budget, cards, fix, suggest, words
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.ledger.parameters import total, weights
 from parlay.dsl.diagnostics import Diagnostic, Fix, warning
@@ -124,7 +124,7 @@ class _Each:
 def _seconds(subject: Subject, peak: float) -> _Each:
     train, parallel = subject.train, subject.parallel
     tokens = train.micro_batch * train.seq // parallel.cp
-    speed = _speed(subject, "shard")
+    speed = cards.speed(subject, "shard")
     moved, computed = TIMES * 2 / speed, 6 * tokens / (REACHED * peak)
     experts = subject.spec.model.experts if subject.spec.model else None
     if experts is None or not subject.whole:
@@ -138,22 +138,9 @@ def _seconds(subject: Subject, peak: float) -> _Each:
     each = held / (parallel.ep * parallel.etp) * TIMES * 2
     moved *= dense / parallel.tp
     if far:
-        moved += each / (speed if layout.expert is None else _speed(subject, "expert_shard"))
+        moved += each / (speed if layout.expert is None else cards.speed(subject, "expert_shard"))
     computed *= (dense + held * experts.top_k / experts.count) / parallel.tp
     return _Each(speed, tokens, moved / computed)
-
-
-def _speed(subject: Subject, kind: str) -> float:
-    """Bytes per second of one group's gathers, in or out of a node.
-
-    A group takes in the whole of its weights once a node; groups of one node share the cards.
-    """
-    cluster, reach = subject.cluster, subject.laid_out.reach(kind)
-    nic, fabric = cluster.node.nic, cluster.fabric
-    assert nic is not None
-    over = fabric.oversubscription if fabric and fabric.oversubscription else 1.0
-    groups = cluster.node.gpus * reach.nodes / reach.size
-    return nic.count * nic.bandwidth_bytes_per_s / over / max(groups, 1.0)
 
 
 def _stays(subject: Subject) -> bool:

@@ -83,6 +83,7 @@ MODULES: Final = {
     "N209": "n209_oversubscribed",
     "N210": "n210_shared_cards",
     "N211": "n211_calibration",
+    "N212": "n212_far_gradients",
     # pipeline schedule
     "S201": "s201_few_microbatches",
     "S202": "s202_interleaved",

@@ -11,6 +11,7 @@ Check = Callable[[str], tuple[Diagnostic, ...]]
 MOE = 'from "mixtral-8x7b"'
 QWEN = 'from "qwen3-30b-a3b"'
 RACK = '{ nodes = 4, node from "gb200-nvl72" }'
+SLOW = '{ nodes = 8, node from "dgx-h100" { nic { count = 1, bandwidth = 25Gb/s } } }'
 BATCH = "{ seq = 8Ki, micro_batch = 1, global_batch = 256 }"
 FULL = "{ seq = 8Ki, micro_batch = 1, global_batch = 256, recompute = full }"
 
@@ -115,6 +116,18 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
             },
             ["N202"],
         ),
+        # gradients of stage 2: once a microbatch, over the nodes
+        ({"cluster": SLOW, "parallel": "{ zero = 2 }", "train": FULL}, ["N212"]),
+        (
+            {
+                "cluster": SLOW,
+                "parallel": "{ zero = 2 }",
+                "train": train(batch=64, more=", recompute = full "),
+            },
+            [],
+        ),
+        ({"cluster": SLOW, "parallel": "{ zero = 2, shard = 8 }", "train": FULL}, []),
+        ({"parallel": "{ zero = 2 }", "train": FULL}, []),
         # pipeline
         ({"parallel": "{ tp = 8, pp = 8, stages = auto }", "train": train(batch=8)}, []),
         ({"parallel": "{ tp = 8, pp = 8, stages = auto }", "train": train(batch=7)}, ["S201"]),
