@@ -182,8 +182,7 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
         framework=framework,
         stack=stacks[-1] if stacks else framework,
         factors=MappingProxyType(factors),
-        # What is of no known family, such as a CPU, has no waves of tiles to speak of.
-        units=row["units"] if known else 1,
+        units=row["units"],
         peak=None if known else row["peak_flops"] * row.get("unstated_share", 1.0),
         overlap_dp=settings.get("overlap_dp", 0.8),
         overlap_cp=settings.get("overlap_cp", 0.8),

@@ -43,8 +43,9 @@ def over(found: Efficiency, spec: Spec, table: Mapping[str, Any] | None = None) 
     assert spec.train is not None
     product = _product(calibration, spec.train.precision)
     if found.peak is not None and product is not None:
-        # No peak is stated: what a product reaches stands in, for attention too.
-        found = replace(found, peak=product.rate_flops)
+        # No peak is stated: what a product reaches stands in, for attention too, and nothing is
+        # known of waves of tiles.
+        found = replace(found, peak=product.rate_flops, units=1)
     shares = dict(_shares(found, spec, calibration))
     if not shares:
         return found
