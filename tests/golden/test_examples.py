@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from parlay.compiler import pipeline
-from parlay.compiler.backends import TARGETS, refusals
+from parlay.compiler.backends import STARTS_OTHERS, TARGETS, refusals
 from parlay.compiler.backends.slurm.options import ENTRIES
 from parlay.compiler.output import MANIFEST
 
@@ -40,8 +40,8 @@ def compiled(path: Path) -> dict[str, str]:
     files: dict[str, str] = {}
     asked = [target for target in TARGETS if expressible(job, target)]
     assert "torch" in asked or name_of(path) not in PROVED
-    # A batch script is made for the code beside it.
-    asked += ["slurm"] if "slurm" not in asked and {*asked} & {*ENTRIES} else []
+    # A batch script and a TrainJob are made for the code beside them.
+    asked += [each for each in STARTS_OTHERS if each not in asked and {*asked} & {*ENTRIES}]
     for target in asked:
         emission = pipeline.emit(job, target, asked)
         assert emission.files, [said.message for said in emission.diagnostics]

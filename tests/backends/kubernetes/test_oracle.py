@@ -63,10 +63,9 @@ def test_what_the_target_expresses_is_accepted(
 
 
 def test_examples_are_accepted(oracle: Oracle, crds: str) -> None:
-    paths = sorted((ROOT / "examples").glob("*/*.par"))
-    asked = [each for path in paths for each in emitted(path)]
-    assert len(asked) >= 4
-    accepted(oracle, asked, crds)
+    paths = sorted((ROOT / "examples").glob("*/compiled/**/trainjob*.yaml"))
+    assert len(paths) > 20
+    accepted(oracle, [{"text": path.read_text()} for path in paths], crds)
 
 
 def test_what_is_wrong_is_refused(oracle: Oracle, tiny: Path, crds: str) -> None:
