@@ -122,3 +122,135 @@ def test_a_strange_file_name_stays_a_name(tmp_path: Path) -> None:
         lines = found[file].splitlines()
         assert not any("touch" in line for line in lines if not line.startswith("#"))
         assert not any(line.startswith("#SBATCH --uid") for line in lines)
+
+
+# ── The target slurm ──────────────────────────────────────────────────────────
+
+MEGATRON = 'data { path = "corpus", format = megatron }\ncheckpoint { path = "saves", every = 4 }'
+
+
+def asked(folder: Path, *targets: str, more: str = "", name: str = "job.par") -> pipeline.Job:
+    path = folder / name
+    path.write_text(TEXT.format(cluster='nodes = 4, node from "dgx-h100"', more=more))
+    return pipeline.check(path, targets)
+
+
+def emitted(folder: Path, *targets: str, more: str = "") -> dict[str, str]:
+    """What `--target` for each, the last of them slurm, puts into its folder."""
+    job = asked(folder, *targets, more=more)
+    assert not job.errors, [error.message for error in job.errors]
+    return pipeline.emit(job, targets[-1], targets).files_of("slurm")
+
+
+def command(text: str) -> str:
+    read_by_bash(text)
+    started = text.partition("\nsrun ")[2].partition(" &\n")[0]
+    words = started.replace("\\\n", " ").split()
+    return " ".join(words[words.index("-") + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("beside", "more", "expected"),
+    [
+        ((), "", "bash ../torch/launch.sh"),
+        (("torch",), "checkpoint { every = 4 }", "bash ../torch/launch.sh --resume"),
+        (
+            ("megatron",),
+            MEGATRON,
+            "bash ../megatron/pretrain.sh --exit-signal-handler --exit-signal SIGUSR1",
+        ),
+        (
+            (),
+            f'{MEGATRON}\ntarget "slurm" {{ options {{ entry = megatron }} }}',
+            "bash ../megatron/pretrain.sh --exit-signal-handler --exit-signal SIGUSR1",
+        ),
+        (
+            ("torch",),
+            f'{MEGATRON}\ntarget "slurm" {{ options {{ entry = megatron }} }}',
+            "bash ../megatron/pretrain.sh --exit-signal-handler --exit-signal SIGUSR1",
+        ),
+    ],
+    ids=["alone", "torch", "megatron", "named", "named beside another"],
+)
+def test_the_entry_point(beside: tuple[str, ...], more: str, expected: str, tmp_path: Path) -> None:
+    files = emitted(tmp_path, *beside, "slurm", more=more)
+    assert list(files) == ["job.sbatch"]
+    assert command(files["job.sbatch"]) == expected
+
+
+def test_deepspeed_starts_without_its_launcher(tmp_path: Path) -> None:
+    from parlay.compiler.backends.slurm.entries import job_of
+
+    job = asked(tmp_path, more="checkpoint { every = 4 }")
+    text = slurm.script(job_of("deepspeed", job.phases[0], job.sources))
+    assert command(text) == (
+        'torchrun --nnodes 4 --nproc-per-node 8 --rdzv-endpoint "${MASTER_ADDR:-localhost}:'
+        '${MASTER_PORT:-29500}" ../deepspeed/train.py --resume'
+    )
+    assert "DS_ACCELERATOR" not in text
+
+
+def test_several_entry_points_have_a_job_each(tmp_path: Path) -> None:
+    files = emitted(tmp_path, "megatron", "torch", "slurm", more=MEGATRON)
+    assert sorted(files) == ["job-megatron.sbatch", "job-torch.sbatch"]
+    assert "../megatron/" in command(files["job-megatron.sbatch"])
+    assert "../torch/" in command(files["job-torch.sbatch"])
+
+
+def test_what_the_entry_point_cannot_express_is_told_with_the_way_out(tmp_path: Path) -> None:
+    job = asked(tmp_path, "slurm", more='data { path = "corpus", format = text, tokenizer = "x" }')
+    (told,) = job.errors
+    assert told.code == "B301" and "target torch" in told.message
+    assert "`--target megatron --target slurm`" in told.help[-1]
+
+
+def test_settings_of_the_site_stand_in_every_job(tmp_path: Path) -> None:
+    more = (
+        'target "slurm" { options { time = 36h, partition = "a,b", account = lab-1, qos = high, '
+        'constraint = "h100&ib", reservation = "r_2" } }'
+    ).replace("lab-1", '"lab-1"')
+    expected = [
+        "#SBATCH --account=lab-1",
+        "#SBATCH --partition=a,b",
+        "#SBATCH --qos=high",
+        "#SBATCH --constraint=h100&ib",
+        "#SBATCH --reservation=r_2",
+        "#SBATCH --time=36:00:00",
+    ]
+    own = files(tmp_path, 'nodes = 4, node from "dgx-h100"', more)["job.sbatch"]
+    for text in (own, emitted(tmp_path, "slurm", more=more)["job.sbatch"]):
+        lines = text.splitlines()
+        at = lines.index(expected[0])
+        assert lines[at : at + len(expected)] == expected
+        assert lines[1] == "# Queues job.par: `sbatch job.sbatch`."
+
+
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ("partitions = gpu", "B361"),
+        ("entry = torchtitan", "B362"),
+        ("entry = 1", "B362"),
+        ('account = "my team"', "B362"),
+        ('account = "a\\n#SBATCH --uid=0"', "B362"),
+        ('partition = "--wrap"', "B362"),
+        ('qos = "$(reboot)"', "B362"),
+        ("time = 90s", "B362"),
+        ("time = 24", "B362"),
+        ('time = "1:00"', "B362"),
+    ],
+)
+@pytest.mark.parametrize("target", ["torch", "slurm"])
+def test_an_option_that_is_unfit(option: str, code: str, target: str, tmp_path: Path) -> None:
+    more = f'target "slurm" {{ options {{ {option} }} }}'
+    job = asked(tmp_path, target, more=more)
+    (told,) = job.errors
+    assert told.code == code
+    source = job.sources[told.file]
+    shown = source.text[told.span.start : told.span.end]
+    assert shown == option.partition("= ")[2]
+
+
+def test_a_version_of_slurm_is_refused(tmp_path: Path) -> None:
+    job = asked(tmp_path, "slurm", more='target "slurm" { version = "23.02" }')
+    assert [told.code for told in job.errors] == ["B361"]

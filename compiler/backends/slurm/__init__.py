@@ -23,11 +23,14 @@ def refusals(phase: Phase, beside: Sequence[str] = ()) -> Iterator[Diagnostic]:
     from parlay.compiler import backends
     from parlay.compiler.backends.slurm.options import entries_of, refusals_of_options
 
-    yield from refusals_of_options(phase)
+    own = tuple(refusals_of_options(phase))
+    yield from own
     for entry in entries_of(phase, beside):
         if entry in beside:  # it tells that itself
             continue
         for told in backends.refusals(entry, phase):
+            if told in own:
+                continue
             error = told.severity is Severity.ERROR
             yield replace(told, help=(*told.help, _others(entry))) if error else told
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch.refusals_model import CODE, model_refusals
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.origins import Kind
@@ -48,6 +49,7 @@ ABSENT: Final = ("model.mla", "model.experts", "train.lora")
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """One diagnostic for each field whose value the back end cannot express."""
     spec = phase.spec
+    yield from refusals_of_options(phase)  # of Slurm's, which job.sbatch is made by
     if spec.model is None or spec.train is None or spec.model.params is not None:
         yield from _incomplete(phase)
         return
