@@ -43,6 +43,8 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B424": "b424_dispatcher_node",
         "B425": "b425_window_ring",
         "B426": "b426_dispatcher_eight",
+        "B427": "b427_padded_experts",
+        "B428": "b428_aware_optimizer",
     },
     "deepspeed": {
         "B501": "b501_zero_pipeline",
