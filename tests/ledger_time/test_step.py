@@ -193,16 +193,3 @@ def test_offloaded_states_move_over_the_host(timed: Timed, job: Callable[..., An
     here, there = timed(), timed(parallel="zero = 1 offload = cpu(optimizer)")
     ratio = share(there, "optimizer") / share(here, "optimizer")
     assert ratio == pytest.approx(spec.cluster.node.gpu.bandwidth_bytes_per_s / rate)
-
-
-def test_an_embedding_of_two_stages_is_summed(timed: Timed, job: Callable[..., Any]) -> None:
-    """256,000 rows of 3,584 at fp32 over two ranks of different nodes, one card of 50 GB/s each."""
-    degrees = {"model": "gemma2-9b", "nodes": 2, "batch": 64}
-    both = timed(parallel="pp = 2 zero = 1 order = [tp, cp, dp, pp]", **degrees)
-    spec, _ = job(parallel="pp = 2 zero = 1", **degrees)
-    message = 4 * 256_000 * 3584
-    factor = next(each.factor for each in both.shares if each.name == "pp")
-    seconds = share(both, "pp") / factor
-    activations = 2 * 2 * (64 // 8) * 4096 * 3584 / 50e9  # both ways, each microbatch of 8
-    assert spec.model.tied_embeddings
-    assert seconds == pytest.approx(message / 50e9 + activations, rel=0.25)

@@ -79,8 +79,6 @@ def price(
     add(parts, line.parts(whole), share)
     if hop:
         add(parts, {"pp": hop}, m + share * (parallel.pp - 1))
-    if tied := _tied(spec, layout, machine):
-        add(parts, {"pp": tied})
     forward, backward = line.seconds(line.counts[busiest])
     held = ranks[busiest] if ranks else held_by_rank(spec, layout, busiest)
     moved = tuple(
@@ -140,17 +138,6 @@ def _hop(spec: Spec, layout: Layout, machine: Machine) -> float:
     message = shapes.element(train) * train.micro_batch * train.seq * model.hidden / cut
     each = collectives.seconds("send", machine.wire(layout, "pp"), message)
     return 2.0 * each * len(layout.stages) / parallel.pp
-
-
-def _tied(spec: Spec, layout: Layout, machine: Machine) -> float:
-    """Seconds in which the first stage and the last sum the gradient of an embedding they share;
-    the update waits for it everywhere."""
-    train, parallel, model = spec.train, spec.parallel, spec.model
-    assert train is not None and model is not None
-    if parallel.pp == 1 or not model.tied_embeddings or train.lora is not None:
-        return 0.0
-    message = traffic.WIDTHS[train.gradients] * padded_vocab(spec) / parallel.tp * model.hidden
-    return collectives.seconds("all_reduce", machine.wire(layout, "embedding"), message)
 
 
 def _update(spec: Spec, layout: Layout, machine: Machine, held: Parameters) -> float:
