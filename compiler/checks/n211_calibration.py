@@ -4,9 +4,9 @@ What
     An error where a measured figure is above what the cluster's parts are stated to reach, or below
     a hundredth of that. The one that is farthest off is marked.
 Why
-    A measurement is always a little slower than the data sheet. One that is faster, or slower by two
-    orders of magnitude, was made on other machines (or the stated figure is wrong), and every step
-    would be priced by it.
+    A measurement is always a little slower than the data sheet. One that is faster, or slower by
+    two orders of magnitude, was made on other machines (or the stated figure is wrong), and every
+    step would be priced by it.
 Example
     model from "llama3-8b"
     cluster {
