@@ -33,7 +33,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "deepspeed": Target(
         "parlay.compiler.backends.deepspeed",
         "a configuration and a training script for DeepSpeed 0.19: dense decoders, dp with ZeRO 0 "
-        "to 3 and offloading to the host, pp by its 1F1B",
+        "to 3 and offloading, pp by its 1F1B, cp by ulysses",
     ),
     "torchtitan": Target(
         "parlay.compiler.backends.torchtitan",

@@ -93,9 +93,11 @@ TRAIN = "train { seq = 2Ki, micro_batch = 1, global_batch = 64, steps = 10 }\n"
 
 
 def test_a_warning_hides_no_refusal(tmp_path: Path) -> None:
-    """B506 warns of a cp that the back end refuses: both are told."""
+    """B506 warns of a cp that the back end refuses in a pipeline: both are told."""
     path = tmp_path / "run.par"
-    path.write_text(_page("B506").example + TRAIN)
+    layout = "parallel { cp = 2, cp_method = ulysses, pp = 2, zero = 1 }"
+    machine = 'cluster { node from "dgx-h100" }'
+    path.write_text(f'model from "llama3-8b"\n{machine}\n{layout}\n{TRAIN}')
     told = pipeline.check(path, ["deepspeed"]).diagnostics
     assert {"B506", "B340"} <= {each.code for each in told}
 

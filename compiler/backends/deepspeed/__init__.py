@@ -33,7 +33,11 @@ def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emissio
         return Emission({}, told)
     structure = script.structure_of(phase, layout, sources)
     printed = script.context(structure)
-    model = "deepspeed/model.py.j2" if structure.pp else "torch/model.py.j2"
+    model = "torch/model.py.j2"
+    if structure.pp:
+        model = "deepspeed/model.py.j2"
+    elif phase.spec.parallel.cp > 1:
+        model = "deepspeed/ulysses.py.j2"
     files = {
         "ds_config.json": config.dump(config.document(passed(phase).entries)),
         "train.py": render("deepspeed/train.py.j2", printed),

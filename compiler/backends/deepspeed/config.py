@@ -89,6 +89,8 @@ def _batch(spec: Spec, train: Train) -> Iterator[Entry]:
     wide = train.gradients == "fp32"
     dtype = "fp32" if wide else "bf16"
     yield Entry(TOP, "communication_data_type", dtype, "train.gradients")
+    if spec.parallel.cp > 1:
+        yield Entry(TOP, "seq_parallel_communication_data_type", dtype, "train.gradients")
     yield Entry("data_types", "grad_accum_dtype", dtype, "train.gradients")
     yield Entry(TOP, "prescale_gradients", False, chosen=True)
     yield Entry(TOP, "gradient_predivide_factor", 1.0, chosen=True)
@@ -148,7 +150,11 @@ def _zero(parallel: Parallel) -> Iterator[Entry]:
     # Its pipeline reduces when the last microbatch is through.
     yield Entry(section, "overlap_comm", parallel.overlap and parallel.pp == 1, "parallel.overlap")
     yield Entry(section, "reduce_bucket_size", GRADIENT_BUCKET, chosen=True)
-    yield Entry(section, "reduce_scatter", True, chosen=True)
+    if zero == 3 and parallel.cp > 1:
+        # Its reduce-scatter means over the pieces of a sequence, where it has to sum.
+        yield Entry(section, "reduce_scatter", False, "parallel.cp")
+    else:
+        yield Entry(section, "reduce_scatter", True, chosen=True)
     yield Entry(section, "contiguous_gradients", True, chosen=True)
     if zero < 3:
         yield Entry(section, "allgather_partitions", True, chosen=True)

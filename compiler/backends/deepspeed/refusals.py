@@ -12,6 +12,7 @@ from parlay.compiler.backends.deepspeed.passed import passed
 from parlay.compiler.backends.torch.refusals import ABSENT, RECOMPUTED, value_at
 from parlay.compiler.backends.torch.refusals import EXPRESSED as OF_TORCH
 from parlay.compiler.backends.torch.refusals_model import model_refusals
+from parlay.compiler.layout.orders import dense_grid
 from parlay.compiler.layout.stages import chunks_of
 from parlay.compiler.spec.blocks import Parallel, Spec, Train
 from parlay.compiler.spec.origins import Kind
@@ -27,7 +28,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     **{path: values for path, values in OF_TORCH.items() if path.startswith("model.")},
     **{path: (None,) for path in ABSENT if path.startswith("model.")},
     "parallel.tp": (1,),
-    "parallel.cp": (1,),
     "parallel.ep": (1,),
     "parallel.etp": (1,),
     "parallel.zero": (0, 1, 2, 3),
@@ -53,7 +53,6 @@ NAMES: Final = {"checkpoint.asynchronous": "checkpoint.async"}
 
 HELP: Final = {
     "parallel.tp": "`tp = 1` with `zero = 3`, or `--target megatron`: train.py has whole matrices",
-    "parallel.cp": "`cp = 1`: train.py has whole sequences",
 }
 
 
@@ -153,6 +152,8 @@ def _layout(phase: Phase, spec: Spec, parallel: Parallel) -> Iterator[Diagnostic
         help = f"without `shard` it is dp · cp; `{PART}` keeps a second copy of weights alone"
         what = f"`shard = {parallel.shard}`"
         yield told(phase, "parallel.shard", what, words=words, help=help)
+    if parallel.cp > 1:
+        yield from _sequences(phase, spec, parallel)
     yield from _offload(phase, spec, parallel)
     yield from _overlap(phase, spec)
     model = spec.model
@@ -161,6 +162,30 @@ def _layout(phase: Phase, spec: Spec, parallel: Parallel) -> Iterator[Diagnostic
         what = "a bias of the head with tied embeddings in a pipeline"
         words = "the tied layer has the embedding's weight alone"
         yield told(phase, "model.bias", what, words=words)
+
+
+def _sequences(phase: Phase, spec: Spec, parallel: Parallel) -> Iterator[Diagnostic]:
+    """Ulysses, of neighbouring ranks, each with the same number of heads."""
+    model, train, path = spec.model, spec.train, "parallel.cp"
+    assert model is not None and train is not None
+    name = parallel.cp_method.name
+    if name != "ulysses":
+        yield told(phase, "parallel.cp_method", f"`{name}`", help="it expresses `ulysses`")
+    if parallel.pp > 1:
+        yield told(phase, path, "sequences cut in a pipeline", words="with pp above 1")
+    narrow = train.precision == "bf16" and train.gradients == "fp32"
+    if parallel.zero == 0 or (parallel.zero == 1 and narrow and parallel.offload.name == "none"):
+        what = f"zero = {parallel.zero} with cp and {train.precision}"
+        words = "its norm leaves out all ranks but the first of a sequence"
+        yield told(phase, "parallel.zero", what, words=words, help="`zero = 2`")
+    if model.kv_heads % parallel.cp or model.heads % parallel.cp:
+        heads = f"{model.kv_heads} key/value heads over {parallel.cp} ranks"
+        yield told(phase, path, heads, words="a whole number of heads each")
+    if train.attention != "flash":
+        yield told(phase, "train.attention", "this kernel under cp", help="`attention = flash`")
+    if dense_grid(parallel).stride("cp") != 1:
+        words = "neighbouring ranks share a sequence"
+        yield told(phase, "parallel.order", "this order", words=words, help="cp first")
 
 
 PART: Final = "options { zero_hpz_partition_size = … }"

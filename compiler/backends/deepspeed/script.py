@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from parlay.compiler.backends.deepspeed import pipe_code
+from parlay.compiler.backends.deepspeed import pipe_code, ulysses_code
 from parlay.compiler.backends.deepspeed.config import on_cpus
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
@@ -52,12 +52,15 @@ def context(structure: Structure) -> dict[str, Any]:
         "class_name": Code(structure.class_name),
         "parameters": Code("plan: Plan"),
         "arguments": Code("plan"),
+        "cp": structure.parallel.cp > 1,
         "tied": structure.tied_stages,
         "zero": structure.parallel.zero,
     }
     of_model = model_code.context(structure)
     if structure.pp:
         of_model |= pipe_code.context(structure)
+    if structure.parallel.cp > 1:
+        of_model |= ulysses_code.context(of_model)
     return {**common, **of_model, **_train(structure), **_launch(structure)}
 
 
@@ -85,10 +88,21 @@ def _train(structure: Structure) -> dict[str, Any]:
         "dims": Code(", ".join(_degree(structure, axis) for axis in reversed(axes))),
         "parts": Code("Embedding | Stage" if structure.tied_stages else "Stage"),
         "shape_of": Code("parameter.ds_shape" if parallel.zero == 3 else "parameter.shape"),
+        **_replicas(structure),
         "marks": structure.pp and parallel.zero == 0 and train.clip > 0,
         # Without ZeRO the engine clips fp32 gradients and keeps nothing of it.
         "norm": parallel.zero > 0 or train.precision != "fp32",
     }
+
+
+def _replicas(structure: Structure) -> dict[str, Any]:
+    """Over whom losses and labels are summed, and how many replicas they are."""
+    if structure.parallel.cp == 1:
+        group, replicas = "engine.data_parallel_group", "engine.dp_world_size"
+    else:
+        group, replicas = "engine.seq_data_parallel_group", 'plan.mesh.get("dp", 1)'
+    sequences = Code(", mpu=ranks" if structure.parallel.cp > 1 else "")
+    return {"group": Code(group), "replicas": Code(replicas), "sequences": sequences}
 
 
 def _degree(structure: Structure, axis: str) -> str:
@@ -99,8 +113,11 @@ def _opening(structure: Structure) -> str:
     """What is trained and how it is cut: one line where that fits, else two paragraphs."""
     name, parallel = file_name(structure.phase.origins), structure.parallel
     parts = []
+    zero = f" with ZeRO-{parallel.zero}" * (parallel.zero > 0)
+    if parallel.cp > 1:
+        parts.append(f"cp {parallel.cp} by {parallel.cp_method.name}")
     if parallel.dp > 1:
-        parts.append(f"dp {parallel.dp}" + (f" with ZeRO-{parallel.zero}" * (parallel.zero > 0)))
+        parts.append(f"dp {parallel.dp}{zero}")
     if structure.pp:
         parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
     says = ", ".join(parts) or "one process"
@@ -119,6 +136,7 @@ def _imports(structure: Structure) -> list[str]:
         classes = "Embedding, Stage" if structure.tied_stages else "Stage"
         lines += [f"from model import {classes}, loss"]
     else:
+        lines += [ulysses_code.GROUPS] if structure.parallel.cp > 1 else []
         lines += ["from model import Model"]
     return [
         *lines,
@@ -127,6 +145,7 @@ def _imports(structure: Structure) -> list[str]:
         "from parlay.runtime.log import Log",
         "from parlay.runtime.plan import Plan",
         f"from parlay.runtime.schedule import {structure.train.lr_schedule.name}",
+        *(["from parlay.runtime.stop import Stop"] if structure.saves else []),
         "from torch import Tensor, nn",
         "from torch.optim.lr_scheduler import LambdaLR",
     ]

@@ -12,11 +12,14 @@ def job(random: Random) -> str:
     pick = random.choice
     pp, dp = pick((1, 1, 2, 3, 4)), pick((1, 2, 4))
     zero = pick((0, 1, 1)) if pp > 1 else pick((0, 1, 2, 3, 3))
+    cp = pick((1, 1, 2)) if pp == 1 else 1
     parallel = _parallel(random, pp=pp, zero=zero)
+    parallel += f", cp = {cp}, cp_method = ulysses" if cp > 1 else ""
+    gpus = pp * cp * dp
     options = PATHS if "nvme(optimizer, params)" in parallel else "wall_clock_breakdown = on"
     return (
         _model(random)
-        + f'cluster {{ nodes = {pick((1, 2))}, node from "dgx-h100" {{ gpus = {pp * dp} }} }}\n'
+        + f'cluster {{ nodes = {pick((1, 2))}, node from "dgx-h100" {{ gpus = {gpus} }} }}\n'
         + f"parallel {{ {parallel} }}\n"
         + _train(random)
         + pick(

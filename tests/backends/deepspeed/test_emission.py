@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from parlay.compiler import pipeline
@@ -99,6 +100,12 @@ def keys(config: dict[str, Any], section: str = "") -> Iterator[tuple[str, str, 
         ({}, "zero_optimization", "stage3_param_persistence_threshold", 0),
         ({}, "zero_optimization", "overlap_comm", True),
         ({"parallel": "zero = 2, overlap = off"}, "zero_optimization", "overlap_comm", False),
+        (
+            {"parallel": "cp = 2, cp_method = ulysses, zero = 3"},
+            "zero_optimization",
+            "reduce_scatter",
+            False,
+        ),
         ({"parallel": "zero = 1"}, "zero_optimization", "allgather_bucket_size", 40_000_000),
         ({"parallel": "pp = 2, zero = 1"}, "zero_optimization", "overlap_comm", False),
         ({"parallel": "pp = 2, zero = 1"}, "pipeline", "stages", 2),
@@ -158,7 +165,19 @@ def test_a_field(
     ("parts", "code"),
     [
         ({"parallel": "tp = 2"}, "B340"),
-        ({"parallel": "cp = 2, cp_method = ulysses, zero = 3"}, "B340"),
+        ({"parallel": "cp = 4, cp_method = ulysses, zero = 3"}, "B340"),
+        ({"parallel": "cp = 2, cp_method = ring, zero = 3"}, "B505"),
+        ({"parallel": "cp = 2, cp_method = ulysses, zero = 1"}, "B340"),
+        (
+            {"parallel": "cp = 2, cp_method = ulysses, zero = 0", "train": "precision = fp32"},
+            "B340",
+        ),
+        ({"parallel": "cp = 2, cp_method = ulysses, pp = 2, zero = 1"}, "B340"),
+        ({"parallel": "cp = 2, cp_method = ulysses, zero = 3, order = [dp, cp]"}, "B340"),
+        (
+            {"parallel": "cp = 2, cp_method = ulysses, zero = 3", "train": "attention = math"},
+            "B340",
+        ),
         ({"parallel": "zero = 3, shard = 2"}, "B340"),
         ({"parallel": "pp = 2, zero = 3"}, "B501"),
         ({"parallel": "pp = 2, zero = 1, schedule = gpipe"}, "B510"),
@@ -231,8 +250,8 @@ PRINTED = {
     "model": "params layers hidden heads kv_heads head_dim ffn vocab context activation norm"
     " norm_placement norm_bias norm_eps embedding_norm final_norm rope tied_embeddings bias qk_norm"
     " window softcap parallel_blocks shared_norm init_std",
-    # Sequence parallelism and the method of cp say how tp and cp are done, which are 1.
-    "parallel": "pp dp schedule stages shard order overlap vocab_multiple sequence_parallel"
+    # Sequence parallelism says how tp is done, which is 1.
+    "parallel": "pp cp dp schedule stages shard order overlap vocab_multiple sequence_parallel"
     " cp_method",
     # Whose software is priced changes no file.
     "train": "seq micro_batch global_batch gradients master lr_schedule clip loss steps tokens seed"
@@ -289,12 +308,25 @@ def test_code_is_formatted_and_whole(tmp_path: Path, jobs: list[pipeline.Job]) -
     assert ended.returncode == 0, ended.stdout
 
 
+SENDS = ("deepspeed.runtime.sequence_parallel", "deepspeed.sequence.layer")
+
+
 @pytest.mark.slow
-def test_parameters_of_the_emitted_model(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
+def test_parameters_of_the_emitted_model(
+    jobs: list[pipeline.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model has as many as the ledger counts, over all stages, a tied table once."""
     torch = pytest.importorskip("torch")
     from parlay.runtime.plan import Plan
 
+    # What sends heads around has no parameters.
+    for name in ("deepspeed", "deepspeed.runtime", "deepspeed.sequence", *SENDS):
+        monkeypatch.setitem(sys.modules, name, MagicMock())
+    monkeypatch.setattr(
+        sys.modules["deepspeed.sequence.layer"],
+        "DistributedAttention",
+        lambda *_: torch.nn.Module(),
+    )
     pipelines = 0
     for job in jobs:
         files = pipeline.emit(job, "deepspeed").files
@@ -314,6 +346,7 @@ def test_parameters_of_the_emitted_model(tmp_path: Path, jobs: list[pipeline.Job
         expected = parameters.total(spec.model, vocab_rows=held.padded_vocab(spec))
         assert counted == expected, job.path.read_text()
     assert 5 < pipelines < len(jobs)
+    assert any(job.phases[0].spec.parallel.cp > 1 for job in jobs)
 
 
 def test_no_text_of_a_user_becomes_code(emitted: Callable[..., dict[str, str]]) -> None:

@@ -8,5 +8,7 @@ exec deepspeed \
   --hostfile hostfile \
   --num_nodes 1 \
   --num_gpus 8 \
+  --master_addr 127.0.0.1 \
+  --no_ssh_check \
   --master_port "${MASTER_PORT:-29500}" \
   train.py "$@"

@@ -18,6 +18,7 @@ from parlay.runtime.data import IGNORED, Loader
 from parlay.runtime.log import Log
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import linear
+from parlay.runtime.stop import Stop
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -107,11 +108,13 @@ def resume(engine: deepspeed.DeepSpeedEngine, saves: Path) -> int:
     return state["step"]
 
 
-def save(engine: deepspeed.DeepSpeedEngine, plan: Plan, saves: Path, done: int) -> None:
-    """Saves where the step is due; older saves go."""
+def save(
+    engine: deepspeed.DeepSpeedEngine, plan: Plan, saves: Path, done: int, *, now: bool
+) -> None:
+    """Saves where the step is due, or `now`; older saves go."""
     # checkpoint.path = checkpoints (olmo-7b.par:43), checkpoint.every = 1000 (olmo-7b.par:43)
     asked = plan.checkpoint
-    if done != plan.steps and (asked.every is None or done % asked.every):
+    if not now and done != plan.steps and (asked.every is None or done % asked.every):
         return
     engine.save_checkpoint(str(saves), tag=f"step-{done:08d}", client_state={"step": done})
     dist.barrier()
@@ -132,13 +135,17 @@ def main() -> None:
     out = Path(os.environ.get("PARLAY_OUT") or FOLDER)
     saves = out / plan.checkpoint.path
     start = resume(engine, saves)
+    stop = Stop(engine.device)
     log = Log(plan, writes=dist.get_rank() == 0, folder=FOLDER, start=start)
     for step in range(start, plan.steps):
         (lr, *_) = engine.get_lr()
         loss = train_step(engine, plan, data.batch(step))
         norm = engine.get_global_grad_norm()
         log.step(step=step, loss=loss, grad_norm=norm, lr=lr)
-        save(engine, plan, saves, step + 1)
+        stopping = stop.asked()
+        save(engine, plan, saves, step + 1, now=stopping)
+        if stopping:
+            break
     log.close()
     dist.destroy_process_group()
 
