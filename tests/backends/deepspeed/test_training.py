@@ -155,18 +155,14 @@ def test_a_run_goes_on_from_its_last_save(
 ) -> None:
     parts = {"gpus": 2, "parallel": parallel, "train": "", "data": data, "precision": "bf16"}
     parts |= {"model": MODELS["tied"], "rest": 'checkpoint { path = "s", every = 2, keep = 2 }'}
-    whole = compiled(tmp_path / "whole", "deepspeed", steps=5, **parts)
-    # The same run, of which the last steps are lost.
-    half = compiled(tmp_path / "half", "deepspeed", steps=5, **parts)
-    jobs = [
-        {"folder": str(whole), "world": 2, "out": str(tmp_path / "out")},
-        {"folder": str(half), "world": 2, "out": str(tmp_path / "again")},
-    ]
-    unbroken, _ = trained(oracle, jobs)
-    saves = tmp_path / "again" / "s"
+    code = compiled(tmp_path, "deepspeed", steps=5, **parts)
+    job = {"folder": str(code), "world": 2, "out": str(tmp_path / "out")}
+    [unbroken] = trained(oracle, [job])
+    saves = tmp_path / "out" / "s"
     assert sorted(path.name for path in saves.glob("step-*")) == ["step-00000004", "step-00000005"]
+    # As if the run had ended before its last step.
     (saves / "latest").write_text("step-00000004")
-    [resumed] = trained(oracle, [{**jobs[1], "arguments": ["--resume"]}])
+    [resumed] = trained(oracle, [{**job, "arguments": ["--resume"]}])
     assert [line["step"] for line in resumed] == [0, 1, 2, 3, 4]
     assert resumed[-1]["loss"] == pytest.approx(unbroken[-1]["loss"], rel=1e-6)
     assert resumed[-1]["lr"] == unbroken[-1]["lr"]
