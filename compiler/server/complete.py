@@ -217,6 +217,8 @@ def _strings(analysis: Analysis, at: Context) -> Iterator[Item]:
         kind = nested.preset if nested else None
         for name in catalog.names(kind) if kind else ():
             yield Item(name, Kind.VALUE, kind or "")
+        if kind == "calibration":
+            yield from _files(analysis.path.parent, analysis.path, "json")
     elif at.word == "import":
         yield from _files(analysis.path.parent, analysis.path)
     elif at.word == "target":
@@ -226,10 +228,10 @@ def _strings(analysis: Analysis, at: Context) -> Iterator[Item]:
             yield Item(name, Kind.VALUE, "", target.says)
 
 
-def _files(folder: Path, own: Path) -> Iterator[Item]:
-    """The `.par` files beside the text and in the folders right below."""
+def _files(folder: Path, own: Path, kind: str = "par") -> Iterator[Item]:
+    """The files of a kind beside the text and in the folders right below."""
     try:
-        found = sorted([*folder.glob("*.par"), *folder.glob("*/*.par")])[:MOST_FILES]
+        found = sorted([*folder.glob(f"*.{kind}"), *folder.glob(f"*/*.{kind}")])[:MOST_FILES]
     except OSError:
         return
     for path in found:

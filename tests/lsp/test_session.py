@@ -159,6 +159,14 @@ def test_completion(
         assert item["textEdit"]["range"]["end"] == {"line": line, "character": character}
 
 
+def test_measured_files_are_offered(client: Any, folder: Path) -> None:
+    (folder / "here.json").write_text("{}")
+    text = 'cluster { calibration from "'
+    client.open(uri(folder, "new.par"), text)
+    found = client.at("textDocument/completion", uri(folder, "new.par"), 0, len(text))
+    assert [item["label"] for item in found["items"]] == ["here.json"]
+
+
 def test_snippets_only_where_they_are_taken(start: Callable[..., Any], folder: Path) -> None:
     item = {"completionItem": {"snippetSupport": True}}
     client = start({"textDocument": {"completion": item}})
