@@ -15,7 +15,7 @@ from parlay.compiler.importers import arguments, hf, megatron
 from parlay.compiler.importers import deepspeed_config as keys
 from parlay.compiler.importers.deepspeed_config import Config
 from parlay.compiler.importers.deepspeed_files import Job, find
-from parlay.compiler.importers.deepspeed_plan import from_plan
+from parlay.compiler.importers.deepspeed_plan import cp_of, from_plan
 from parlay.compiler.importers.deepspeed_rest import TARGET, rest
 from parlay.compiler.importers.hf import Unreadable
 from parlay.compiler.importers.hf_job import put
@@ -73,6 +73,8 @@ def read(
     draft.heads[TARGET] = 'target "deepspeed"'
     config = Config(job, draft)
     degrees = keys.degrees(config)
+    if job.plan:
+        degrees["cp"] = cp_of(job.plan)
     world = _world(job, gpus)
     inside = degrees["tp"] * degrees["pp"] * degrees["cp"]
     if world and world[0] * world[1] % inside:

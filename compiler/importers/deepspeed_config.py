@@ -293,11 +293,11 @@ def sharding(config: Config, draft: Draft) -> None:
         draft.set("parallel.offload", f"{device}({', '.join(parts)})")
     if (shard := config.whole("zero_optimization.mics_shard_size")) and shard > 0:
         draft.set("parallel.shard", str(shard))
-    overlaps = config.raw(f"{section}.overlap_comm")
-    if stage:
-        # Left out, it is on in the third stage alone.
-        wanted = overlaps if isinstance(overlaps, bool) else stage == 3
-        draft.set("parallel.overlap", switch(wanted))
+    path = f"{section}.overlap_comm"
+    # Left out, it is on in the third stage alone.
+    overlaps = config.flag(path, stage == 3)
+    if stage or config.has(path):
+        draft.set("parallel.overlap", switch(overlaps))
 
 
 def log(config: Config, draft: Draft) -> None:

@@ -12,6 +12,12 @@ CURVE: Final = re.compile(r"^from parlay\.runtime\.schedule import (\w+)$", re.M
 AGAIN: Final = re.compile(r"train\.recompute = (full|selective)(\([a-z_, =0-9]*\))? \(")
 
 
+def cp_of(plan: Mapping[str, Any]) -> int:
+    """Ranks that share a sequence: the engine is told of them in train.py alone."""
+    cp = _inside(plan, "mesh", "cp")
+    return cp if isinstance(cp, int) and not isinstance(cp, bool) and cp > 0 else 1
+
+
 def from_plan(plan: Mapping[str, Any], code: str, draft: Draft) -> None:
     """Writes length, steps, seed, schedule, recomputation, data and saves of a plan."""
     for path, given in (

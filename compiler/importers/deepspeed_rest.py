@@ -23,11 +23,13 @@ def rest(config: Config, draft: Draft) -> None:
         if section in OFF and given in (False, None):
             continue
         text, name = _text(plain), _option(section, key, draft)
-        if section in OFF and key in RECOMPUTE:
-            name = None  # model.py computes again what it does
-        if name is None or text is None:
+        # model.py computes again what it does, and the norm is always there.
+        decided = (section in OFF and key in RECOMPUTE) or key == "compute_grad_norm"
+        if (name is not None or decided) and _chosen(section, key, plain, draft):
+            continue
+        if name is None or text is None or decided:
             draft.lost.append(f"{path} = {str(given)[:200]}")
-        elif not _chosen(section, key, plain, draft):
+        else:
             draft.set(f"{TARGET}.options.{name}", text)
 
 
@@ -50,6 +52,7 @@ BY_ZERO: Final[dict[str, tuple[Any, tuple[int, ...]]]] = {
     "allgather_partitions": (True, (1, 2)),
     "allgather_bucket_size": (GRADIENT_BUCKET, (1, 2)),
     "round_robin_gradients": (False, (1, 2)),
+    "compute_grad_norm": (True, (1, 2)),
     "reduce_bucket_size": (GRADIENT_BUCKET, (1, 2, 3)),
     "reduce_scatter": (True, (1, 2, 3)),
     "contiguous_gradients": (True, (1, 2, 3)),
@@ -89,14 +92,14 @@ def _free(section: str, key: str, draft: Draft) -> bool:
             return train.get("precision") == "fp16" and key in FP16
         case "bf16", "check_grad_overflow":
             return train.get("precision") == "bf16"
-        case "tensorboard", "output_path" | "job_name":
+        case "tensorboard", _:
             return draft.blocks["log"].get("tensorboard") == "on"
         case "optimizer.params", "torch_adam":
             return True
-        case "zero_optimization.offload_optimizer", "pin_memory":
-            return "optimizer" in offload and offload.startswith("cpu")
-        case "zero_optimization.offload_param", "pin_memory":
-            return "params" in offload and offload.startswith("cpu")
+        case "zero_optimization.offload_optimizer", _:
+            return "optimizer" in offload
+        case "zero_optimization.offload_param", _:
+            return "params" in offload
         case "pipeline", "seed_layers" | "pipe_partitioned" | "grad_partitioned":
             return int(parallel.get("pp", "1")) > 1
     return False
