@@ -4,9 +4,10 @@ What
     What `offload` keeps on a node, half as much again for pinned buffers, and below ZeRO-3 the
     first copy of each rank's weights, fit `host.memory`.
 Why
-    Offloading moves the state of all GPUs of a node into one memory. Staging buffers are pinned
-    beside it, and below stage 3 each rank first builds its whole share of the model there. The
-    operating system ends a process that asks for more, without a word from the framework.
+    Offloading moves the state of all GPUs of a node into one memory, from stage 2 on with the
+    gradients that a rank keeps. Staging buffers are pinned beside it, and below stage 3 each rank
+    first builds its whole share of the model there. The operating system ends a process that asks
+    for more, without a word from the framework.
 Example
     model from "llama2-34b"
     cluster {

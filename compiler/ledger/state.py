@@ -98,7 +98,9 @@ def _without_offloaded(state: State, parallel: Parallel) -> State:
     if offload is None or offload.name == "none":
         return state
     weights = 0 if "params" in offload.flags else state.weights
-    return State(weights=weights, gradients=state.gradients)
+    # From stage 2 on the gradients that a rank keeps are where its optimizer is.
+    beside = parallel.zero >= 2 and "optimizer" in offload.flags
+    return State(weights=weights, gradients=0 if beside else state.gradients)
 
 
 def states(spec: Spec, layout: Layout) -> tuple[State, ...]:

@@ -132,6 +132,13 @@ def test_offload_goes_to_host_or_disk() -> None:
     assert kept.worst.peak.categories["optimizer"] == 0
     plain = category(small(), "optimizer")
     assert kept.host_bytes_per_node == 8 * plain
+    # What a rank keeps of the gradients from stage 2 on is where its optimizer is.
+    for stage, there in ((1, False), (2, True), (3, True)):
+        away = account(*job(small(f"zero = {stage}  offload = cpu(optimizer)")))
+        assert (away.worst.peak.categories["gradients"] == 0) == there
+        whole = category(small(f"zero = {stage}"), "optimizer")
+        gone = whole + (category(small(f"zero = {stage}"), "gradients") if there else 0)
+        assert away.host_bytes_per_node == 8 * gone
     disk = account(*job(small("offload = nvme(optimizer, params)")))
     assert disk.host_bytes_per_node == 0 < disk.disk_bytes_per_node
     assert disk.worst.peak.categories["weights"] == 0

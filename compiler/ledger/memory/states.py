@@ -60,13 +60,15 @@ def kept(spec: Spec, held: Parameters, shards: Shards) -> Kept:
     ZeRO 1 shards master and moments, 2 gradients too, 3 weights too.
 
     What `offload` names is on the host (`cpu`) or on disk (`nvme`), master and moments together.
+    From stage 2 on the gradients that a rank keeps go where its optimizer is: DeepSpeed allocates
+    them there, and so do its estimates of memory.
     """
     parallel, each = spec.parallel, each_parameter(spec)
     zero, offload = parallel.zero, parallel.offload
     away = offload.flags if offload is not None and offload.name != "none" else ()
     parts = (
         ("weights", "weights", each.weights, 3, "params"),
-        ("gradients", "gradients", each.gradients, 2, ""),
+        ("gradients", "gradients", each.gradients, 2, "optimizer" if zero >= 2 else ""),
         ("optimizer", "master weights", each.master, 1, "optimizer"),
         ("optimizer", "optimizer moments", each.optimizer, 1, "optimizer"),
     )
