@@ -134,16 +134,19 @@ def _environment(phase: Phase, options: Options, entry: str, name: str) -> dict[
     cluster = phase.spec.cluster
     assert cluster is not None
     found: dict[str, str] = {}
-    if entry != "megatron":
+    fabric = manifest.kind_of_fabric(cluster)
+    if entry == "megatron":
+        # As its pretrain.sh has it.
+        found |= {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if launch.one_queue(phase) else {}
+        found |= dict(launch.FABRICS.get(fabric, ()))
+    else:
         found["PARLAY_OUT"] = f"{options.workspace}/{name}"
-    elif launch.one_queue(phase):
-        found["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     if entry == "torch" and saves(phase.spec):
         # A pod that is started again goes on from the last save.
         found["PARLAY_RESUME"] = "1"
     if entry == "deepspeed" and not has_gpus(cluster):
         found["DS_ACCELERATOR"] = "cpu"
-    found |= dict(slurm.NCCL.get(manifest.kind_of_fabric(cluster), ()))
+    found |= dict(slurm.NCCL.get(fabric, ()))
     return {**found, **options.env}
 
 

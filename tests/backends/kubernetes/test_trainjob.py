@@ -203,7 +203,11 @@ def test_megatron_is_started_the_same_way(tmp_path: Path) -> None:
     theirs = pipeline.emit(job, "megatron").files
     assert code["data"]["arguments.txt"] == theirs["megatron/arguments.txt"]
     assert set(code["data"]) == {"arguments.txt", "start.sh"}
-    assert environment(train) == {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "NCCL_NET": "IB"}
+    assert environment(train) == {
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "NCCL_IB_TIMEOUT": "22",
+        "NCCL_NET": "IB",
+    }
 
 
 def test_deepspeed_is_started_too(emitted: Compile) -> None:
