@@ -158,7 +158,8 @@ def _model(job: Job, draft: Draft, given: str | None) -> None:
 
 def _plain(name: str) -> str:
     """`Llama-2-7b-hf` --> `llama27b`"""
-    short = re.sub(r"-(hf|base|instruct|chat|it|v0\\.\d)$", "", name.lower().removeprefix("meta-"))
+    short = name.lower().removeprefix("meta-")
+    short = re.sub(r"(-(hf|base|instruct|chat|it|v0\.\d))+$", "", short)
     return re.sub(r"[^a-z0-9]", "", short)
 
 

@@ -207,6 +207,26 @@ def test_auto_is_what_the_command_line_says(tmp_path: Path) -> None:
     assert not checked(tmp_path, found.text).errors
 
 
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("meta-llama/Meta-Llama-3-8B", "llama3-8b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("/models/gpt2-xl/", "gpt2-xl"),
+        ("somebody/else", None),
+    ],
+)
+def test_a_model_by_its_name(tmp_path: Path, name: str, preset: str | None) -> None:
+    (tmp_path / "ds.json").write_text('{"train_batch_size": 8}')
+    script = tmp_path / "run.sh"
+    script.write_text(f"deepspeed train.py --deepspeed ds.json --model_name_or_path {name}\n")
+    found = deepspeed.read(script)
+    assert ("model from" in found.text.replace("#", "")) == (preset is not None)
+    assert preset is None or f'\nmodel from "{preset}"' in found.text
+    assert any(name in line for line in found.assumed)
+
+
 def test_a_configuration_inside_of_a_script(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(
