@@ -119,7 +119,7 @@ def other(value: Any) -> Any:
     return value * 2 if isinstance(value, float) else value + 1
 
 
-@pytest.mark.parametrize("path", leaves(WHOLE), ids=".".join)
+@pytest.mark.parametrize("path", list(leaves(WHOLE)), ids=".".join)
 def test_no_key_is_lost(read: Callable[..., Any], path: tuple[str, ...]) -> None:
     """Whatever key has another value, the text is another one."""
     changed = copy.deepcopy(WHOLE)
