@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from parlay.compiler import pipeline
 from parlay.compiler.backends.rules import MODULES, READ_IN
 
