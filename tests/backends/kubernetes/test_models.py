@@ -30,7 +30,7 @@ def test_examples_are_accepted(oracle: Oracle) -> None:
     "options",
     [
         'image = "nvcr.io/nvidia/pytorch:25.06-py3", claim = "runs", deadline = 2d',
-        'queue = "batch", resources = ["rdma/ib=8", "cpu=96", "memory=1Ti"], namespace = "a"',
+        'queue = "batch", resources = ["rdma/ib=8", "memory=1Ti"], namespace = "a"',
         'tolerations = ["nvidia.com/gpu"], node_selector = ["zone=a"], env = ["A=on", "B=1e3"]',
     ],
 )
