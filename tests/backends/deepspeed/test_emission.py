@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
-from types import ModuleType
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.backends.deepspeed.options import NEWEST, place_of, sections, version_of
 from parlay.compiler.backends.deepspeed.refusals import EXPRESSED
-from parlay.compiler.ledger import held, parameters
 from parlay.compiler.spec.blocks import Checkpoint, Data, Log, Model, Parallel, Train
 from parlay.compiler.spec.schema import fields_of
 
@@ -273,80 +267,7 @@ def test_every_field_is_emitted_or_refused(name: str) -> None:
     assert fields == known | set(PRINTED[name].split())
 
 
-# ── train.py, model.py, launch.sh ─────────────────────────────────────────────
-
-
-@pytest.fixture(scope="module")
-def jobs(
-    drawn_deepspeed: Callable[[Random], str], tmp_path_factory: pytest.TempPathFactory
-) -> list[pipeline.Job]:
-    """Thirty jobs that the target expresses."""
-    folder, random, found = tmp_path_factory.mktemp("jobs"), Random(7), list[pipeline.Job]()
-    while len(found) < 30:
-        path = folder / f"job-{len(found)}.par"
-        path.write_text(drawn_deepspeed(random))
-        job = pipeline.check(path, ("deepspeed",))
-        found += [] if job.errors else [job]
-    return found
-
-
-@pytest.mark.slow
-def test_code_is_formatted_and_whole(tmp_path: Path, jobs: list[pipeline.Job]) -> None:
-    for number, job in enumerate(jobs):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        for name, content in pipeline.emit(job, "deepspeed").files.items():
-            (folder / Path(name).name).write_text(content)
-        assert subprocess.run(["bash", "-n", folder / "launch.sh"]).returncode == 0
-    ruff = [sys.executable, "-m", "ruff"]
-    format = [*ruff, "format", "--check", "--isolated", "--line-length=100", tmp_path]
-    ended = subprocess.run(format, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout
-    chosen = "--select=E,F,I,B,UP"
-    check = [*ruff, "check", "--isolated", "--line-length=100", chosen, tmp_path]
-    ended = subprocess.run(check, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout
-
-
-SENDS = ("deepspeed.runtime.sequence_parallel", "deepspeed.sequence.layer")
-
-
-@pytest.mark.slow
-def test_parameters_of_the_emitted_model(
-    jobs: list[pipeline.Job], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The model has as many as the ledger counts, over all stages, a tied table once."""
-    torch = pytest.importorskip("torch")
-    from parlay.runtime.plan import Plan
-
-    # What sends heads around has no parameters.
-    for name in ("deepspeed", "deepspeed.runtime", "deepspeed.sequence", *SENDS):
-        monkeypatch.setitem(sys.modules, name, MagicMock())
-    monkeypatch.setattr(
-        sys.modules["deepspeed.sequence.layer"],
-        "DistributedAttention",
-        lambda *_: torch.nn.Module(),
-    )
-    pipelines = 0
-    for job in jobs:
-        files = pipeline.emit(job, "deepspeed").files
-        spec = job.phases[0].spec
-        assert spec.model is not None
-        model = ModuleType("emitted_model")
-        exec(compile(files["deepspeed/model.py"], "model.py", "exec"), model.__dict__)
-        plan = Plan.of(json.loads(files["deepspeed/plan.json"]))
-        with torch.device("meta"):
-            if spec.parallel.pp > 1:
-                pipelines += 1
-                parts = [model.Stage(plan, stage) for stage in plan.stages]
-                parts += [model.Embedding(plan)] if spec.model.tied_embeddings else []
-            else:
-                parts = [model.Model(plan)]
-        counted = sum(each.numel() for part in parts for each in part.parameters())
-        expected = parameters.total(spec.model, vocab_rows=held.padded_vocab(spec))
-        assert counted == expected, job.path.read_text()
-    assert 5 < pipelines < len(jobs)
-    assert any(job.phases[0].spec.parallel.cp > 1 for job in jobs)
+# ── Names, bytes, hosts ───────────────────────────────────────────────────────
 
 
 def test_no_text_of_a_user_becomes_code(emitted: Callable[..., dict[str, str]]) -> None:
