@@ -193,9 +193,11 @@ Why: figures are read whole or not at all; a step priced by half of a measuremen
 one that was measured.
 Example:
     model from "llama3-8b"
+    parallel { zero = 1 }
     cluster { nodes = 1, node from "dgx-h100", calibration from "measured.json" }
 Instead:
     model from "llama3-8b"
+    parallel { zero = 1 }
     cluster {
       nodes = 1
       node from "dgx-h100"
