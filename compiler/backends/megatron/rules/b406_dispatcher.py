@@ -15,8 +15,8 @@ Example
     }
     target "megatron" {
       options {
-        moe_flex_dispatcher_backend = deepep
-        #                             ^^^^^^ B406
+        moe_flex_dispatcher_backend = hybridep
+        #                             ^^^^^^^^ B406
       }
     }
 Instead
@@ -29,7 +29,7 @@ Instead
     target "megatron" {
       options {
         moe_token_dispatcher_type = flex
-        moe_flex_dispatcher_backend = deepep
+        moe_flex_dispatcher_backend = hybridep
       }
     }
 Source

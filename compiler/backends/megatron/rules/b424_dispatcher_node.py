@@ -60,6 +60,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     name, ep = "moe_flex_dispatcher_backend", subject.parallel.ep
     if options.asked(subject, "megatron", name) != "deepep" or subject.laid_out.expert is None:
         return
+    # Without the flexible dispatcher it is not used at all, which is told by that rule.
+    if options.asked(subject, "megatron", "moe_token_dispatcher_type") != "flex":
+        return
     if ep > LEAST or subject.laid_out.reach("ep").nodes > 1:
         return
     yield warning(

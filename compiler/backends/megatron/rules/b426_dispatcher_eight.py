@@ -61,6 +61,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     name, parallel = "moe_flex_dispatcher_backend", subject.parallel
     if options.asked(subject, "megatron", name) != "deepep" or subject.laid_out.expert is None:
         return
+    # Without the flexible dispatcher it is not used at all, which is told by that rule.
+    if options.asked(subject, "megatron", "moe_token_dispatcher_type") != "flex":
+        return
     if subject.laid_out.reach("ep").nodes == 1:
         return
     gpus, ranks = subject.cluster.node.gpus, parallel.etp * parallel.ep
