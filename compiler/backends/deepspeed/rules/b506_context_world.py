@@ -51,5 +51,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         also=[subject.label("parallel.dp", f"{dp} replicas")],
-        help=["a version with issue 7672 mended"],
+        help=[
+            "a version with issue 7672 mended; the train.py that is emitted is not concerned, "
+            "its attention is `DistributedAttention`"
+        ],
     )
