@@ -70,7 +70,9 @@ Figure = tuple[str, float, str, float, Dimension, float]
 
 def check(subject: Subject) -> Iterator[Diagnostic]:
     calibration = subject.cluster.calibration
-    if calibration is None:
+    # A figure in error is none.
+    broken = any(path.startswith("cluster.") for path in subject.origins.broken)
+    if calibration is None or broken:
         return
     off = [each for each in _figures(subject, calibration) if not BELOW <= _times(each) <= each[-1]]
     if not off:
@@ -106,7 +108,8 @@ def _figures(subject: Subject, calibration: Calibration) -> Iterator[Figure]:
     for name in ("bf16", "fp16", "fp32"):
         product: Product | None = getattr(calibration, name)
         peak: float | None = getattr(gpu, f"{name}_flops")
-        if product is not None and peak:
+        # A figure in error is None.
+        if product is not None and product.rate_flops and peak:
             path, known = f"{base}.{name}.rate", f"cluster.node.gpu.{name}"
             yield path, product.rate_flops, known, peak, Dimension.COMPUTE, most
     copied, rate = calibration.copy_bytes_per_s, gpu.bandwidth_bytes_per_s
@@ -116,19 +119,21 @@ def _figures(subject: Subject, calibration: Calibration) -> Iterator[Figure]:
     if calibration.host_bytes_per_s and host:
         path, known = f"{base}.host", "cluster.node.host.bandwidth"
         yield path, calibration.host_bytes_per_s, known, host, Dimension.RATE, ABOVE["wire"]
-    if node.link and calibration.link and calibration.link.ranks <= node.link.domain:
-        known, speed = "cluster.node.link.bandwidth", node.link.bandwidth_bytes_per_s
-        yield from _calls(f"{base}.link", calibration.link, known, speed)
-    if node.nic and calibration.fabric:
+    inside, domain = calibration.link, subject.value("cluster.node.link.domain")
+    speed = subject.value("cluster.node.link.bandwidth")
+    if inside and inside.ranks and domain and speed and inside.ranks <= domain:
+        yield from _calls(f"{base}.link", inside, "cluster.node.link.bandwidth", speed)
+    cards, gpus = subject.value("cluster.node.nic.count"), node.gpus
+    card = subject.value("cluster.node.nic.bandwidth")
+    if calibration.fabric and cards and card and gpus:
         known = "cluster.node.nic.bandwidth"
-        speed = node.nic.bandwidth_bytes_per_s * node.nic.count / node.gpus
-        yield from _calls(f"{base}.fabric", calibration.fabric, known, speed)
+        yield from _calls(f"{base}.fabric", calibration.fabric, known, card * cards / gpus)
 
 
 def _calls(path: str, calls: Calls, known: str, speed: float) -> Iterator[Figure]:
     for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"):
         call: Call | None = getattr(calls, name)
-        if call is not None:
+        rate = call.bandwidth_bytes_per_s if call else None
+        if rate:
             most = ABOVE.get(name, ABOVE["wire"])
-            rate = call.bandwidth_bytes_per_s
             yield f"{path}.{name}.bandwidth", rate, known, speed, Dimension.RATE, most
