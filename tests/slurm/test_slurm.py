@@ -9,6 +9,8 @@ import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.backends import slurm
 
+ROOT = Path(__file__).parents[2]
+
 TEXT = """
 model {{
   layers = 4, hidden = 512, heads = 8, kv_heads = 8, ffn = 1024, vocab = 1024, rope(theta = 10000)
@@ -254,3 +256,17 @@ def test_an_option_that_is_unfit(option: str, code: str, target: str, tmp_path: 
 def test_a_version_of_slurm_is_refused(tmp_path: Path) -> None:
     job = asked(tmp_path, "slurm", more='target "slurm" { version = "23.02" }')
     assert [told.code for told in job.errors] == ["B361"]
+
+
+def test_every_megatron_has_the_signal_that_the_job_asks_for() -> None:
+    """Held against the options that its own parsers have."""
+    from parlay.compiler.backends.slurm.entries import SAVES_AT_SIGNAL
+
+    tables = sorted((ROOT / "compiler/backends/megatron/options").glob("*.json"))
+    assert tables
+    handler, option, name = SAVES_AT_SIGNAL.split()
+    for table in tables:
+        text = table.read_text()
+        found = {line.split('"')[1]: line for line in text.splitlines() if ' "--exit-' in line}
+        assert '"kind": "on"' in found[handler]
+        assert f'"{name}"' in found[option].partition('"choices"')[2]
