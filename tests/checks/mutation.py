@@ -5,8 +5,9 @@ start a pytest for each of eight thousand. Here pytest collects once, sees which
 function, and asks each mutant in a copy of that process, one a module, until a test fails.
 
 Every rule runs in almost every test: the mutants of one are asked by the tests of that rule alone
-(`test_jobs[L203]` and those of its page), those of what the rules share by the quickest that run
-it. A mutant that no test fails for counts against the figure, whatever the reason.
+(`test_jobs[L203]` and those of its page), those of what the rules share by the tests of that, then
+by the quickest that run it. A mutant that no test fails for counts against the figure, whatever the
+reason.
 
 `--show` prints what the mutants that no test told change; `build/mutation/ended.json` has them all.
 """
@@ -34,7 +35,7 @@ CHECKS = Path("parlay", "compiler", "checks")
 ENDED = FOLDER / "ended.json"
 ROOMS = ("dsl", "compiler", "runtime", "templates")
 BESIDE = ("tests", "docs", "examples", "pyproject.toml")
-MOST = 40
+MOST = 60
 """Tests that a mutant of what the rules share is asked by."""
 LATE = 10.0
 """Seconds of processor time after which a mutant has been told."""
@@ -139,7 +140,8 @@ class Asking:
             own = [item for item in items if item.name.endswith(jobs.removeprefix("test_jobs"))]
             items = sorted(own, key=lambda item: (item.name != jobs, self.seconds[item]))
         else:
-            items = sorted(items, key=self.seconds.__getitem__)[:MOST]
+            items = sorted(items, key=lambda item: (not about(item, module), self.seconds[item]))
+            items = items[:MOST]
         for item in items:
             try:
                 if fails(item, mutant):
@@ -147,6 +149,13 @@ class Asking:
             except Late:
                 return "late"
         return "survived" if items else "no test"
+
+
+def about(item: pytest.Item, module: str) -> bool:
+    """Whether a test stands in the file of tests for a module, or in one that imports it."""
+    file = item.getparent(pytest.Module)
+    assert file is not None
+    return file.path.stem == f"test_{module}" or hasattr(file.obj, module)
 
 
 def fails(item: pytest.Item, mutant: str) -> bool:

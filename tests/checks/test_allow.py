@@ -33,6 +33,8 @@ def test_a_slip_in_the_code_has_a_fix(job: Job, check: Check) -> None:
     [found] = check(job(rest='allow n201 "one switch"'))
     assert found.code == "T290"
     assert [fix.title for fix in found.fixes] == ["write `N201`"]
+    [edit] = found.fixes[0].edits
+    assert (edit.span, edit.text) == (found.span, "N201")
 
 
 def test_one_allow_for_the_phase_that_needs_it(job: Job, check: Check) -> None:
