@@ -25,10 +25,14 @@ train {{
 """
 
 FABRICS = {
-    "infiniband": ['export NCCL_NET="${NCCL_NET:-IB}"'],
+    "infiniband": [
+        'export NCCL_NET="${NCCL_NET:-IB}"',
+        'export NCCL_IB_TIMEOUT="${NCCL_IB_TIMEOUT:-22}"',
+    ],
     "roce": [
         'export NCCL_NET="${NCCL_NET:-IB}"',
         'export NCCL_IB_GID_INDEX="${NCCL_IB_GID_INDEX:-3}"',
+        'export NCCL_IB_TIMEOUT="${NCCL_IB_TIMEOUT:-22}"',
     ],
     "ethernet": ['export NCCL_NET="${NCCL_NET:-Socket}"'],
     "slingshot": [

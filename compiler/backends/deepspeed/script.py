@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from parlay.compiler.backends.deepspeed import pipe_code, ulysses_code
 from parlay.compiler.backends.deepspeed.config import on_cpus
+from parlay.compiler.backends.fabric import exports
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.slurm import NCCL
 from parlay.compiler.backends.torch import model_code
 from parlay.compiler.backends.torch.plan import plan_of
 from parlay.compiler.backends.torch.structure import Structure
@@ -157,15 +157,13 @@ def _imports(structure: Structure) -> list[str]:
 def _launch(structure: Structure) -> dict[str, Any]:
     cluster = structure.phase.spec.cluster
     assert cluster is not None
-    kind = cluster.fabric.kind if cluster.fabric and cluster.nodes > 1 else ""
-    exports = NCCL.get(kind, ())
     return {
         "nodes": cluster.nodes,
         "gpus": cluster.node.gpus,
         "ranks": Code(_count(structure.layout.world, "rank")),
         "machines": Code(_count(cluster.nodes, "node")),
         "on_cpus": on_cpus(structure.phase.spec),
-        "exports": [Code(f'export {name}="${{{name}:-{value}}}"') for name, value in exports],
+        "exports": [Code(line) for line in exports(cluster)],
     }
 
 

@@ -8,8 +8,8 @@ from importlib.metadata import version as version_of_package
 from typing import Final
 
 from parlay.compiler import backends
-from parlay.compiler.backends import slurm
 from parlay.compiler.backends.emission import Emission
+from parlay.compiler.backends.fabric import nccl
 from parlay.compiler.backends.kubernetes import manifest, names
 from parlay.compiler.backends.kubernetes.brought import brought, claim_of
 from parlay.compiler.backends.kubernetes.options import (
@@ -134,11 +134,9 @@ def _environment(phase: Phase, options: Options, entry: str, name: str) -> dict[
     cluster = phase.spec.cluster
     assert cluster is not None
     found: dict[str, str] = {}
-    fabric = manifest.kind_of_fabric(cluster)
     if entry == "megatron":
         # As its pretrain.sh has it.
         found |= {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if launch.one_queue(phase) else {}
-        found |= dict(launch.FABRICS.get(fabric, ()))
     else:
         found["PARLAY_OUT"] = f"{options.workspace}/{name}"
     if entry == "torch" and saves(phase.spec):
@@ -146,7 +144,7 @@ def _environment(phase: Phase, options: Options, entry: str, name: str) -> dict[
         found["PARLAY_RESUME"] = "1"
     if entry == "deepspeed" and not has_gpus(cluster):
         found["DS_ACCELERATOR"] = "cpu"
-    found |= dict(slurm.NCCL.get(fabric, ()))
+    found |= dict(nccl(cluster)) if has_gpus(cluster) else {}
     return {**found, **options.env}
 
 

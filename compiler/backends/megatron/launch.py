@@ -5,23 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version as version_of_package
-from typing import Final
 
+from parlay.compiler.backends.fabric import exports
 from parlay.compiler.backends.megatron.argument import Argument
 from parlay.compiler.backends.megatron.options import NEWEST, version_of
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code, render
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
-
-FABRICS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
-    "infiniband": (("NCCL_IB_TIMEOUT", "22"),),
-    "roce": (("NCCL_IB_GID_INDEX", "3"), ("NCCL_IB_TIMEOUT", "22")),
-    "ethernet": (("NCCL_IB_DISABLE", "1"),),
-    "slingshot": (("NCCL_NET", "AWS Libfabric"), ("FI_PROVIDER", "cxi")),
-    "loopback": (("NCCL_SOCKET_IFNAME", "lo"),),
-}
-"""What NCCL is told of the network between nodes, unless the caller's environment says more."""
 
 
 def files(
@@ -48,9 +39,7 @@ def files(
             if arguments
         ],
         "one_queue": one_queue(phase),
-        "exports": [
-            Code(f'{name}="${{{name}:-{value}}}"') for name, value in _fabric(phase, cluster.nodes)
-        ],
+        "exports": [Code(line) for line in exports(cluster)],
     }
     return {
         "arguments.txt": render("megatron/arguments.txt.j2", context),
@@ -70,11 +59,3 @@ def one_queue(phase: Phase) -> bool:
     # Blackwell is the first with products in four bits.
     older = cluster.node.gpu.fp4_flops is None
     return older and (parallel.tp > 1 or parallel.cp > 1) and parallel.zero < 2
-
-
-def _fabric(phase: Phase, nodes: int) -> tuple[tuple[str, str], ...]:
-    cluster = phase.spec.cluster
-    assert cluster is not None
-    if nodes == 1 or cluster.fabric is None:
-        return ()
-    return FABRICS[cluster.fabric.kind]

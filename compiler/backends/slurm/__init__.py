@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from parlay.compiler.backends.emission import Emission
-from parlay.compiler.backends.slurm.batch import NCCL, Job, needed, plain, script
+from parlay.compiler.backends.slurm.batch import Job, needed, plain, script
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, Severity
 from parlay.dsl.source import Source
 
-__all__ = ["NCCL", "Job", "emit", "needed", "plain", "refusals", "script"]
+__all__ = ["Job", "emit", "needed", "plain", "refusals", "script"]
 
 
 def refusals(phase: Phase, beside: Sequence[str] = ()) -> Iterator[Diagnostic]:

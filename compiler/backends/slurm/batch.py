@@ -10,20 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from parlay.compiler.backends.fabric import exports
 from parlay.compiler.backends.render import Code, render
 from parlay.compiler.spec.blocks import Cluster
 
 LONGEST: Final = 64
-
-NCCL: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "infiniband": (("NCCL_NET", "IB"),),
-    "roce": (("NCCL_NET", "IB"), ("NCCL_IB_GID_INDEX", "3")),
-    "ethernet": (("NCCL_NET", "Socket"),),
-    "slingshot": (("NCCL_NET", "AWS Libfabric"), ("FI_PROVIDER", "cxi")),
-}
-"""By the kind of the fabric: with a network named, NCCL fails where it would fall back to a slower
-one. What the site has set already wins."""
-
 
 BEFORE: Final = 300
 """Seconds before the time limit at which a job is told to save, end, and queue itself again."""
@@ -65,7 +56,6 @@ def has_gpus(cluster: Cluster) -> bool:
 def script(job: Job) -> str:
     """The text of job.sbatch."""
     cluster, gpus = job.cluster, has_gpus(job.cluster)
-    named = cluster.fabric.kind if cluster.fabric and cluster.nodes > 1 and gpus else ""
     return render(
         "slurm/job.sbatch.j2",
         {
@@ -82,7 +72,7 @@ def script(job: Job) -> str:
             "start": Code(" \\\n  ".join(job.command)),
             "exports": [Code(line) for line in job.exports],
             "fabric": Code(job.fabric),
-            "nccl": [Code(f'export {n}="${{{n}:-{value}}}"') for n, value in NCCL.get(named, ())],
+            "nccl": [Code(line) for line in exports(cluster)] if gpus else [],
         },
     )
 

@@ -114,8 +114,8 @@ def test_gpus_of_amd_and_ranks_without_one(emitted: Compile, tiny: Path) -> None
 @pytest.mark.parametrize(
     ("fabric", "said"),
     [
-        ("infiniband", {"NCCL_NET": "IB"}),
-        ("roce", {"NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3"}),
+        ("infiniband", {"NCCL_NET": "IB", "NCCL_IB_TIMEOUT": "22"}),
+        ("roce", {"NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3", "NCCL_IB_TIMEOUT": "22"}),
         ("ethernet", {"NCCL_NET": "Socket"}),
         ("slingshot", {"NCCL_NET": "AWS Libfabric", "FI_PROVIDER": "cxi"}),
     ],
@@ -175,6 +175,7 @@ def test_the_options(emitted: Compile) -> None:
     }
     assert environment(train) == {
         "PARLAY_OUT": "/scratch/job",
+        "NCCL_IB_TIMEOUT": "22",
         "NCCL_NET": "IB2",
         "FLAG": "1e3",
         "TEXT": "on",
@@ -216,7 +217,8 @@ def test_deepspeed_is_started_too(emitted: Compile) -> None:
     assert {"ds_config.json", "train.py", "model.py", "plan.json", "start.sh"} <= set(code["data"])
     assert not {"launch.sh", "hostfile"} & set(code["data"])
     assert "torchrun /parlay/train.py --resume\n" in code["data"]["start.sh"]
-    assert environment(train) == {"PARLAY_OUT": "/workspace/job", "NCCL_NET": "IB"}
+    told = {"NCCL_NET": "IB", "NCCL_IB_TIMEOUT": "22"}
+    assert environment(train) == {"PARLAY_OUT": "/workspace/job", **told}
 
 
 def test_what_is_asked_for_beside_it_is_started(tmp_path: Path, parlay: Callable[..., Any]) -> None:

@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 : "${MEGATRON_LM:?names the folder of Megatron-LM}"
 
 # What NCCL is told of the fabric.
-export NCCL_IB_DISABLE="${NCCL_IB_DISABLE:-1}"
+export NCCL_NET="${NCCL_NET:-Socket}"
 
 mapfile -d '' -t arguments < <(grep -v '^#' arguments.txt | xargs printf '%s\0')
 

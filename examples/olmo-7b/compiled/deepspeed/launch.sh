@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 export NCCL_NET="${NCCL_NET:-IB}"
+export NCCL_IB_TIMEOUT="${NCCL_IB_TIMEOUT:-22}"
 exec deepspeed \
   --hostfile hostfile \
   --num_nodes 32 \

@@ -6,6 +6,7 @@ cd "$(dirname "$0")"
 : "${MEGATRON_LM:?names the folder of Megatron-LM}"
 
 # What NCCL is told of the fabric.
+export NCCL_NET="${NCCL_NET:-IB}"
 export NCCL_IB_TIMEOUT="${NCCL_IB_TIMEOUT:-22}"
 
 mapfile -d '' -t arguments < <(grep -v '^#' arguments.txt | xargs printf '%s\0')

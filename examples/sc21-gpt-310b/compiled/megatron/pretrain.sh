@@ -9,6 +9,7 @@ cd "$(dirname "$0")"
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # What NCCL is told of the fabric.
+export NCCL_NET="${NCCL_NET:-IB}"
 export NCCL_IB_TIMEOUT="${NCCL_IB_TIMEOUT:-22}"
 
 mapfile -d '' -t arguments < <(grep -v '^#' arguments.txt | xargs printf '%s\0')
