@@ -63,7 +63,7 @@ def test_only_what_the_shape_needs(folders: dict[tuple[str, str], Path]) -> None
         # A bias is named where it is added apart from its linear.
         apart = biased and (tp or shape == "odd")
         assert bool(re.search(r"self\.\w+\.bias", text)) == apart, at
-        assert ("tanh" in text) == ("softcap" in says), at
+        assert ("torch.tanh" in text) == ("softcap" in says), at
         assert ("KV" in text) == ("KV" in train) == ('name="kv"' in mesh) == few, at
         assert ("TIED" in text) == ("TIED" in train) == ("mesh.ends" in mesh) == tied, at
         within = tp and "off" in layout and "per_head" in says

@@ -46,9 +46,11 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         GPT2,
         replaced(
             "model.py",
-            "        y = tensor.row(F.gelu(up), self.down.weight, axis=self.tp)\n"
+            '        y = tensor.row(F.gelu(up, approximate="tanh"), '
+            "self.down.weight, axis=self.tp)\n"
             "        return y + self.down.bias\n",
-            "        y = F.linear(F.gelu(up), self.down.weight, self.down.bias)\n"
+            '        up = F.gelu(up, approximate="tanh")\n'
+            "        y = F.linear(up, self.down.weight, self.down.bias)\n"
             "        return tensor._Reduce.apply(y, self.tp)\n",
         ),
         {"loss", "gradients", "weights"},

@@ -250,7 +250,11 @@ class Model:
         "shared_norm", "With `parallel_blocks`: one norm serves attention and MLP.", False
     )
     mtp_layers: int = count(
-        "mtp_layers", "Layers that predict further tokens (DeepSeek-V3).", 0, minimum=0
+        "mtp_layers",
+        "Layers that predict further tokens, one each, as DeepSeek-V3 has; at most 128.",
+        0,
+        minimum=0,
+        maximum=128,
     )
     init_std: float = real("init_std", "Standard deviation of the initial weights.", 0.02, above=0)
     mla: Mla | None = block("mla", Mla, "Multi-head latent attention.")
