@@ -51,7 +51,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     if before is None or not before.has(READS):
         return
     found = reload(Placed(before.spec, before.laid_out), Placed(subject.spec, subject.laid_out))
-    if found.loads:
+    if found.loads or _returns(subject, before):
         return
     changed = _changed(before.model, subject.model)
     first, *rest = changed
@@ -67,6 +67,17 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         notes=[*words[:SHOWN], *more],
         help=["a phase changes batch, sequence, recipe or layout; another model is another job"],
     )
+
+
+def _returns(subject: Subject, before: Subject) -> bool:
+    """Whether an earlier phase has this model: then the phase between them is the odd one."""
+    earlier = before.before
+    while earlier is not None and earlier.has(READS):
+        placed = Placed(earlier.spec, earlier.laid_out)
+        if reload(placed, Placed(subject.spec, subject.laid_out)).loads:
+            return True
+        earlier = earlier.before
+    return False
 
 
 def _changed(before: Model, after: Model) -> list[str]:

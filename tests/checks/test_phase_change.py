@@ -79,5 +79,12 @@ def test_another_model_is_an_error_at_each_change(tmp_path: Path) -> None:
     assert told(tmp_path, "model { ffn = 16384 }", "model { ffn = 16384 }") == [found]
 
 
+def test_a_phase_that_comes_back_is_not_the_odd_one(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, "model { ffn = 16384 }", "train { seq = 16Ki }")
+    assert found.notes[-1] == 'in phase "p1"'
+    twice = told(tmp_path, "model { ffn = 16384 }", "model { ffn = 4096 }")
+    assert [one.notes[-1] for one in twice] == ['in phase "p1"', 'in phase "p2"']
+
+
 def test_a_broken_phase_is_not_compared(tmp_path: Path) -> None:
     assert told(tmp_path, "parallel { tp = 7 }", "train { seq = 16Ki }") == []
