@@ -47,8 +47,14 @@ class Grid:
 
     def size(self, *axes: str) -> int:
         """The number of ranks in one group of `axes`."""
-        self._known(axes)
-        return prod(size for name, size in self.sizes if name in axes)
+        ranks, found = 1, 0
+        for name, size in self.sizes:
+            if name in axes:
+                ranks *= size
+                found += 1
+        if found != len(axes):
+            self._known(axes)
+        return ranks
 
     def stride(self, axis: str) -> int:
         """How far apart two ranks are that are neighbours on `axis`."""

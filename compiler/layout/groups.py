@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from parlay.compiler.layout.placement import Placement, Wire
-from parlay.compiler.layout.reach import ONE, Axes, Spread, spread
+from parlay.compiler.layout.reach import ONE, Axes, Spread, nested, spread
 from parlay.runtime.axes import Grid
 
 
@@ -67,7 +67,8 @@ class Group:
         """How many blocks of `unit` consecutive ranks one group touches."""
         if self.size == 1:
             return ONE
-        return spread(*self._lattice(), unit)
+        even = nested(self.grid.sizes, self.axes, unit, ends=self.ends)
+        return spread(*self._lattice(), unit) if even is None else even
 
     def reach(self, placement: Placement) -> Reach:
         """Nodes, domains and wires of these groups."""

@@ -26,6 +26,27 @@ class Spread:
 ONE = Spread(1, Fraction(1))
 
 
+def nested(
+    sizes: Sequence[tuple[str, int]], axes: Sequence[str], unit: int, *, ends: bool
+) -> Spread | None:
+    """The same where blocks cut the grid evenly; None where they do not.
+
+    A block of `unit` ranks that holds whole axes and an even part of one more is a digit of the
+    grid like any other: every group touches as many blocks as its axes above have steps. `ends`
+    keeps the first and the last step of its axis.
+    """
+    blocks, stride = 1, 1
+    for name, size in sizes:
+        inside, rest = divmod(unit, stride)  # steps of this axis in one block
+        if inside and (rest or (inside < size and size % inside)):
+            return None
+        touched = max(1, size // inside) if inside else size
+        if name in axes and touched > 1:
+            blocks *= 2 if ends else touched
+        stride *= size
+    return Spread(blocks, Fraction(blocks))
+
+
 @cache
 def spread(inside: Axes, outside: Axes, unit: int) -> Spread:
     """How many blocks of `unit` ranks the groups with axes `inside` touch.
