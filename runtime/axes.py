@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,10 @@ class Grid:
     @property
     def world(self) -> int:
         """The number of ranks."""
-        return prod(size for _, size in self.sizes)
+        ranks = 1
+        for _, size in self.sizes:
+            ranks *= size
+        return ranks
 
     def size(self, *axes: str) -> int:
         """The number of ranks in one group of `axes`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from parlay.compiler.layout.placement import Placement, Wire
 from parlay.compiler.layout.reach import ONE, Axes, Spread, nested, spread
@@ -72,9 +71,6 @@ class Group:
 
     def reach(self, placement: Placement) -> Reach:
         """Nodes, domains and wires of these groups."""
-        return _reach(self, placement)
-
-    def _reach(self, placement: Placement) -> Reach:
         nodes = self.spread(placement.node).worst
         domains = self.spread(placement.domain).worst
         link = placement.wire(nodes=nodes, domains=domains)
@@ -113,12 +109,6 @@ class Group:
         if self.ends:
             inside = [(stride * (size - 1), 2) for stride, size in inside if size > 1]
         return tuple(inside), tuple(outside)
-
-
-@lru_cache(maxsize=1024)
-def _reach(group: Group, placement: Placement) -> Reach:
-    """A ledger asks for the same reach many times."""
-    return group._reach(placement)
 
 
 def kinds(

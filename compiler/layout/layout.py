@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from parlay.compiler.layout.groups import Group, Reach, kinds
 from parlay.compiler.layout.orders import (
@@ -27,7 +27,7 @@ class Layout:
     `sharded` and `sharded_expert` are these with the ZeRO groups cut by `parallel.shard`. A job
     without experts may have an order that leaves no expert grid; then there are no such groups.
     `stages` stand in the order in which a microbatch passes them; empty for a model without a
-    shape.
+    shape. `sizes` and `known` keep the answers of `size` and `reach`.
     """
 
     dense: Grid
@@ -37,6 +37,8 @@ class Layout:
     placement: Placement
     stages: tuple[Stage, ...]
     kinds: dict[str, Group]
+    sizes: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[str, Reach] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def world(self) -> int:
@@ -47,7 +49,9 @@ class Layout:
 
     def size(self, kind: str) -> int:
         """Ranks in one group of `kind`."""
-        return self.kinds[kind].size
+        if kind not in self.sizes:
+            self.sizes[kind] = self.kinds[kind].size
+        return self.sizes[kind]
 
     def groups(self, kind: str) -> list[list[int]]:
         """Every group of `kind`, ascending; made on demand."""
@@ -58,8 +62,10 @@ class Layout:
         return self.kinds[kind].of(rank)
 
     def reach(self, kind: str) -> Reach:
-        """Nodes, domains and wires of the groups of `kind`."""
-        return self.kinds[kind].reach(self.placement)
+        """Nodes, domains and wires of the groups of `kind`, worked out once."""
+        if kind not in self.known:
+            self.known[kind] = self.kinds[kind].reach(self.placement)
+        return self.known[kind]
 
     # ── One rank ──────────────────────────────────────────────────────────────
 

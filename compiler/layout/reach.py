@@ -20,10 +20,10 @@ class Spread:
     """Blocks of consecutive ranks that one group touches: the most, and the mean over groups."""
 
     worst: int
-    mean: Fraction
+    mean: Fraction | int
 
 
-ONE = Spread(1, Fraction(1))
+ONE = Spread(1, 1)
 
 
 def nested(
@@ -44,7 +44,7 @@ def nested(
         if name in axes and touched > 1:
             blocks *= 2 if ends else touched
         stride *= size
-    return Spread(blocks, Fraction(blocks))
+    return Spread(blocks, blocks)
 
 
 @cache

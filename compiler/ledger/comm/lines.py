@@ -43,23 +43,22 @@ def comm_lines(
         by_stage: dict[int, list[Stage]] = defaultdict(list)
         for chunk in layout.stages:
             by_stage[chunk.stage].append(chunk)
-        known: dict[tuple[object, ...], list[Raw]] = {}
+        # Stages that hold the same send the same.
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for stage, chunks in sorted(by_stage.items()):
-            key = tuple(
-                (c.layers, job.mixed(c), c.embedding, c.head, c.stage == spec.parallel.pp - 1)
-                for c in chunks
-            )
-            if key not in known:
-                known[key] = _added(_of_stage(job, chunks, held[stage] if held else None))
-            for raw in known[key]:
-                found[raw].append(stage)
+            key = tuple((c.layers, job.mixed(c), c.embedding, c.head) for c in chunks)
+            alike[*key, stage == spec.parallel.pp - 1].append(stage)
+        for stages in alike.values():
+            one = stages[0]
+            for raw in _added(_of_stage(job, by_stage[one], held[one] if held else None)):
+                found[raw] += stages
     reaches: dict[str, Reach] = {}
     lines = []
     for raw, stages in found.items():
         if raw.group not in reaches:
             # Ranks that hold one key/value head alike are neighbours in tp.
             reaches[raw.group] = layout.reach("tp" if raw.group == "kv" else raw.group)
-        lines.append(_placed(spec, raw, reaches[raw.group], tuple(stages)))
+        lines.append(_placed(spec, raw, reaches[raw.group], tuple(sorted(stages))))
     return tuple(lines)
 
 

@@ -16,13 +16,15 @@ from parlay.compiler.ledger.memory import (
 )
 from parlay.compiler.ledger.memory.chunk import Count, LayerKept, Layers
 from parlay.compiler.ledger.memory.flight import in_flight
-from parlay.compiler.ledger.memory.record import Line, Moment, RankClass
+from parlay.compiler.ledger.memory.record import Line, Moment, Part, RankClass
 from parlay.compiler.ledger.memory.sizes import Sizes, sizes_of
 from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stage_parameters
 from parlay.compiler.spec.blocks import Spec
 
+Lines = tuple[Line, ...]
 
-def reserve(spec: Spec) -> tuple[Line, ...]:
+
+def reserve(spec: Spec) -> Lines:
     """The budget's reserve, held at every moment."""
     value = spec.budget.reserve_bytes
     return (Line("reserve", "reserve of the budget", value, str(value), "budget.reserve"),)
@@ -51,11 +53,18 @@ class Book:
         self.spec, self.layout = spec, layout
         self.sizes: Sizes = sizes_of(spec)
         self.layers = Layers(self.sizes)
+        self.alike = self.sizes.model.experts is None  # every layer
         self.shards = states.shards_of(layout)
         self.each = states.each_parameter(spec)
         self.kept: dict[Parameters, states.Kept] = {}
         self.chunks: dict[tuple[int, int, bool, bool], Parameters] = {}
-        self.counts: dict[tuple[int, int, int], tuple[Count, ...]] = {}
+        self.by_stage: list[list[Stage]] = [[] for _ in range(spec.parallel.pp)]
+        for chunk in sorted(layout.stages, key=lambda chunk: chunk.chunk):
+            self.by_stage[chunk.stage].append(chunk)
+        self.always: dict[Parameters, tuple[Part, Part]] = {}
+        self.counts: dict[int, tuple[Count, ...]] = {}
+        self.inside: dict[bool, Part] = {}
+        self.beside: dict[tuple[int, int, bool], tuple[Lines, Lines, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
         self.largest: dict[bool, Parameters] = {}
         train = spec.train
@@ -71,12 +80,11 @@ class Book:
     def rank_class(self, stage: int) -> RankClass:
         """What the ranks of pipeline rank `stage` hold, moment by moment."""
         spec, sizes = self.spec, self.sizes
-        chunks = sorted((c for c in self.layout.stages if c.stage == stage), key=lambda c: c.chunk)
+        chunks = self.by_stage[stage]
         held = Parameters()
         for chunk in chunks:
             held += self.held(chunk)
-        if held not in self.kept:
-            self.kept[held] = states.kept(spec, held, self.shards)
+        always, update = self.states(held)
         counts = [self.count(chunk) for chunk in chunks]
         one = [sum(map(_one, parts)) for parts in counts]
         flight = in_flight(
@@ -86,47 +94,70 @@ class Book:
             stage=stage,
             weights=one,
         )
-        always = (*self.kept[held].lines, *self.always)
         activations = self.activations(chunks, counts, flight)
-        layer, end = self.biggest(counts), self.end(chunks)
-        gathered = sharded.gathered_lines(spec, layer=layer.total, end=end, width=sizes.width)
-        unreduced = sharded.unreduced_lines(spec, layer=layer.total, each=self.each.gradients)
-        received = ends.messages(sizes) if stage or len(chunks) > 1 else ()
+        received = self.received if stage or len(chunks) > 1 else ()
+        gathered, unreduced, passing = self.passing(counts, self.end(chunks), received)
         moments: list[Moment] = []
-        waiting: tuple[Line, ...] = ()
+        waiting: Lines = ()
         head = next((i for i, chunk in enumerate(chunks) if chunk.head), None)
         first = next((i for i, chunk in enumerate(chunks) if chunk.embedding), None)
         tied = first is not None and head is not None and sizes.model.tied_embeddings
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
             waiting = saved if flight[head] > 1 else ()
-            now = (*saved, *transient, *gathered, *received)
+            now = Part.of(saved, transient, gathered, received)
             moments.append(Moment.of("loss", always, activations, now))
             if sizes.stack.traced:
                 others = ends.loss_lines(sizes, flight[head] - 1)[0] if flight[head] > 1 else ()
-                now = (*others, *backward.head(sizes), *gathered, *received)
+                now = Part.of(others, backward.head(sizes), gathered, received)
                 moments.append(Moment.of("backward of the head", always, activations, now))
         ends_held = backward.tied(sizes) if tied else ()
-        costliest = max(
-            (part.layer for parts in counts for part in parts), key=lambda each: each.whole_bytes
-        )
-        inside = temporaries.backward_lines(sizes, costliest, self.weight(costliest))
-        now = (*waiting, *ends_held, *inside, *received, *self.running, *gathered, *unreduced)
+        beside = Part.of(waiting, ends_held)
+        inside = self.backward(self.costliest(counts))
         # Where one chunk is all there is, its backward has the head behind it.
         rest = activations
         if head is not None and len(chunks) == 1:
             rest = self.activations(chunks, counts, flight, before_layers=False)
-        moments.append(Moment.of("backward", always, rest, now))
+        moments.append(Moment.of("backward", always, rest, beside, inside, passing))
         if first is not None and sizes.stack.traced:
             left = [number - (place == first) for place, number in enumerate(flight)]
             rest = self.activations(chunks, counts, tuple(left))
-            now = (*waiting, *ends_held, *backward.embedding(sizes), *gathered, *unreduced)
-            moments.append(Moment.of("backward of the embedding", always, rest, now))
-        update = tuple(states.update_lines(spec, held, self.shards, sizes.stack))
+            now = Part.of(backward.embedding(sizes), gathered, unreduced)
+            moments.append(Moment.of("backward of the embedding", always, rest, beside, now))
         moments.append(Moment.of("optimizer step", always, update))
         return RankClass(stage, self.layout.world // spec.parallel.pp, held, flight, tuple(moments))
 
-    # ── Parts ─────────────────────────────────────────────────────────────────
+    # ── Parts, each worked out once ───────────────────────────────────────────
+
+    def states(self, held: Parameters) -> tuple[Part, Part]:
+        """What a rank that holds `held` has at all times, and what its update takes besides."""
+        if held not in self.kept:
+            kept = states.kept(self.spec, held, self.shards)
+            update = states.update_lines(self.spec, held, self.shards, self.sizes.stack)
+            self.kept[held] = kept
+            self.always[held] = Part.of(kept.lines, self.fixed), Part.of(update)
+        return self.always[held]
+
+    def passing(
+        self, counts: list[tuple[Count, ...]], end: int, received: Lines
+    ) -> tuple[Lines, Lines, Part]:
+        """What sharding gathers, gradients not yet reduced, and all that runs beside a backward."""
+        layer = self.biggest(counts).total
+        key = (layer, end, bool(received))
+        if key not in self.beside:
+            spec = self.spec
+            gathered = sharded.gathered_lines(spec, layer=layer, end=end, width=self.sizes.width)
+            unreduced = sharded.unreduced_lines(spec, layer=layer, each=self.each.gradients)
+            part = Part.of(received, self.running, gathered, unreduced)
+            self.beside[key] = gathered, unreduced, part
+        return self.beside[key]
+
+    def backward(self, layer: LayerKept) -> Part:
+        """What the backward of a layer holds while it runs."""
+        if layer.experts not in self.inside:
+            lines = temporaries.backward_lines(self.sizes, layer, self.weight(layer))
+            self.inside[layer.experts] = Part.of(lines)
+        return self.inside[layer.experts]
 
     def activations(
         self,
@@ -135,25 +166,31 @@ class Book:
         flight: tuple[int, ...],
         *,
         before_layers: bool = True,
-    ) -> tuple[Line, ...]:
+    ) -> Part:
         """What all chunks keep of the microbatches in flight."""
         lines: list[Line] = []
         kept = 0
         for chunk, parts, number in zip(chunks, counts, flight, strict=True):
             if number > 0:
-                lines += (_activations(part, chunk, number, len(chunks)) for part in parts)
+                for part in parts:
+                    lines.append(_activations(part, chunk, number, len(chunks)))
                 lines += ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
                 kept += number * sum(part.layers - part.again for part in parts)
-        return (*lines, *libraries.rounding(self.sizes.stack, kept))
+        return Part.of(lines, libraries.rounding(self.sizes.stack, kept))
 
     @cached_property
-    def running(self) -> tuple[Line, ...]:
+    def running(self) -> Lines:
         """What attention and experts hold while they run."""
         sizes = self.sizes
         return (*temporaries.attention_lines(sizes), *temporaries.dispatch_lines(sizes))
 
     @cached_property
-    def always(self) -> tuple[Line, ...]:
+    def received(self) -> Lines:
+        """What lies in the buffer between two stages."""
+        return ends.messages(self.sizes)
+
+    @cached_property
+    def fixed(self) -> Lines:
         """Reserve of the budget and what libraries hold."""
         assert self.spec.cluster is not None
         held = libraries.lines(self.sizes, self.spec.cluster.node.gpu)
@@ -172,14 +209,27 @@ class Book:
         return self.chunks[key]
 
     def count(self, chunk: Stage) -> tuple[Count, ...]:
-        """The layers of a chunk by kind."""
+        """The layers of a chunk by kind; without experts they follow from how many there are."""
+        if self.alike and chunk.layers in self.counts:
+            return self.counts[chunk.layers]
         counts = self.layers.counts(chunk)
         for part in counts:
             self.used.setdefault(part.layer.experts, part.layer)
+        if self.alike:
+            self.counts[chunk.layers] = counts
         return counts
+
+    def costliest(self, counts: list[tuple[Count, ...]]) -> LayerKept:
+        """The layer that saves most."""
+        if self.alike:
+            return counts[0][0].layer
+        kinds = [part.layer for parts in counts for part in parts]
+        return max(kinds, key=lambda each: each.whole_bytes)
 
     def biggest(self, counts: list[tuple[Count, ...]]) -> Parameters:
         """The parameters of the largest layer of the chunks, on one rank."""
+        if self.alike:
+            return self.of_layer(experts=False)
         kinds = {part.layer.experts for parts in counts for part in parts if part.layers}
         return max((self.of_layer(kind) for kind in kinds), key=lambda each: each.total)
 

@@ -29,8 +29,9 @@ def end_lines(
             value, formula = sizes.stream()
             lines.append(_line("embedding norm input", in_flight * value, times + formula))
     if sizes.stack.traced and model.position == "rope":
-        value = 2 * sizes.width * sizes.seq * rotary(sizes) * in_flight
-        formula = f"{times}2 x {sizes.width} x {sizes.seq} x {rotary(sizes)}"
+        turned = rotary(sizes)
+        value = 2 * sizes.width * sizes.seq * turned * in_flight
+        formula = f"{times}2 x {sizes.width} x {sizes.seq} x {turned}"
         lines.append(_line("cosines and sines", value, formula))
     if chunk.head and sizes.stack.final_norm and model.final_norm:
         value, formula = sizes.stream()

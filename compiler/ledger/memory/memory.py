@@ -8,7 +8,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.memory import states
 from parlay.compiler.ledger.memory.book import Book, parameters_of, reserve
 from parlay.compiler.ledger.memory.chunk import LayerKept
-from parlay.compiler.ledger.memory.record import Moment, RankClass
+from parlay.compiler.ledger.memory.record import Moment, Part, RankClass
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.spec.blocks import Spec
 
@@ -82,7 +82,7 @@ def _states_alone(spec: Spec, layout: Layout) -> tuple[tuple[RankClass, ...], st
             ranks,
             held[stage],
             (),
-            (Moment.of("training state", each.lines * copies, spare),),
+            (Moment.of("training state", Part.of(each.lines * copies, spare)),),
         )
         for stage, each in enumerate(kept)
     )

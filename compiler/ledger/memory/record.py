@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -31,6 +32,19 @@ class Line(NamedTuple):
     source: str
 
 
+class Part(NamedTuple):
+    """Lines that are held together, those without bytes left out, and their sum."""
+
+    lines: tuple[Line, ...]
+    value_bytes: int
+
+    @classmethod
+    def of(cls, *groups: Iterable[Line]) -> Part:
+        """All lines of `groups`."""
+        lines = [line for group in groups for line in group if line.value_bytes]
+        return cls(tuple(lines), sum([line.value_bytes for line in lines]))
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """What a rank holds at one moment of a step."""
@@ -40,10 +54,14 @@ class Moment:
     value_bytes: int
 
     @classmethod
-    def of(cls, name: str, *parts: tuple[Line, ...]) -> Moment:
-        """The moment at which `parts` are held together; lines without bytes are left out."""
-        lines = tuple(line for part in parts for line in part if line.value_bytes)
-        return cls(name, lines, sum(line.value_bytes for line in lines))
+    def of(cls, name: str, *parts: Part) -> Moment:
+        """The moment at which `parts` are held together."""
+        lines: tuple[Line, ...] = ()
+        value = 0
+        for part in parts:
+            lines += part.lines
+            value += part.value_bytes
+        return cls(name, lines, value)
 
     @property
     def categories(self) -> dict[str, int]:
