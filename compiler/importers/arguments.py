@@ -64,8 +64,8 @@ class Arguments:
         return values
 
     def _asks(self, text: str) -> bool:
-        """Whether a variable that nothing sets stands in it; another `$` was quoted."""
-        return any(name in self.unset for name in re.findall(r"\$\{?(\w+)", text))
+        """Whether a command, or a variable that nothing sets, gives it; another `$` was quoted."""
+        return "$(" in text or any(n in self.unset for n in re.findall(r"\$\{?(\w+)", text))
 
     def whole(self, name: str, default: int | None = None) -> int | None:
         """A whole number; what is none is told and stays out."""
@@ -149,7 +149,9 @@ def _command(script: shell.Script) -> list[str] | None:
 
     Where none is there, all arrays with options are taken as one command.
     """
-    for command in reversed(script.commands):
+    told = [command for command in script.commands if command[0] in ("echo", "printf")]
+    run = [command for command in script.commands if command not in told]
+    for command in reversed([*told, *run]):
         if any(word.split("=")[0] in _MARKS for word in command) or "${arguments[@]}" in command:
             return command
     lists = [value for value in script.variables.values() if any(w in _MARKS for w in value)]

@@ -211,7 +211,7 @@ def _of_megatron(job: Job, title: str, *, gpus: int | None, node: str) -> Import
     """A script of Megatron-DeepSpeed: sizes and recipe by its options, ZeRO by its file."""
     given = arguments.parsed(job.words)
     given.launcher = {name: values[0] for name, values in job.launcher.items() if values}
-    given.environment = job.environment
+    given.environment, given.unset = job.environment, job.unset
     stage = given.whole("--zero-stage")
     for name in OF_THE_FORK:
         given.has(name)

@@ -31,7 +31,8 @@ class Job:
 
     Options are under their names without dashes, `_` as `-`, with all their values. `hosts` maps
     each host to its slots; `plan` and `code` are what Parlay itself wrote beside a
-    configuration. What nothing takes of `script` is told in the end.
+    configuration. What nothing takes of `script` is told in the end. `unset` are the variables of
+    the launch script that nothing sets.
     """
 
     config: dict[str, Any]
@@ -44,6 +45,7 @@ class Job:
     code: str = ""
     lost: list[str] = field(default_factory=list)
     taken: set[str] = field(default_factory=set)
+    unset: frozenset[str] = frozenset()
 
     def argument(self, *names: str) -> str | None:
         """The value of the first of these options of the script that has one, taken."""
@@ -162,6 +164,7 @@ def _script(path: Path, text: str) -> Job:
     job = Job({})
     _split(job, words)
     job.environment = {n: " ".join(v) for n, v in script.variables.items() if n.isupper()}
+    job.unset = frozenset(script.unknown)
     job.lost += [f"in a branch: {word}" for word in script.branches][:50]
     bodies = {
         shell.expanded(script, name): body if literal else shell.expanded(script, body)
@@ -204,7 +207,9 @@ def hosts(text: str) -> dict[str, int]:
 
 def _command(script: shell.Script) -> list[str] | None:
     """The last command that DeepSpeed starts, or that is told of its configuration."""
-    for written in reversed(script.commands):
+    told = [command for command in script.commands if command[0] in ("echo", "printf")]
+    run = [command for command in script.commands if command not in told]
+    for written in reversed([*told, *run]):
         command = [part for word in written for part in _parts(word)]
         named = any(_option(word) in _NAMED for word in command if word.startswith("--"))
         if named or any(Path(word).name == "deepspeed" for word in command[:1]):

@@ -1,66 +1,232 @@
-"""Launch scripts of the shell, read and never run: variables, arrays, continued lines, quotes."""
+"""Launch scripts of the shell, read and never run: variables, arrays, branches, quotes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Final
 
-_NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*"
-_ASSIGNMENT: Final = re.compile(rf"({_NAME})(\+?)=")
-_EXPANSION: Final = re.compile(
-    rf"\$(?:\{{({_NAME}|[0-9@*])(\[[@*]\])?(:?[-=?+][^}}]*)?\}}|({_NAME})|([0-9@*#]))"
+from parlay.compiler.importers import shell_text
+from parlay.compiler.importers.shell_conditions import Truth, decide, is_test
+from parlay.compiler.importers.shell_values import (
+    LONGEST,
+    NAME,
+    Script,
+    arithmetic,
+    expand,
+    expanded,
 )
-_UNQUOTED: Final = re.compile(r"(?:\$\{[^}]*\}|[^'\"])+")
-"""What stands outside of quotes; those inside of `${NAME:-"default"}` are a part of it."""
 
-_ARITHMETIC: Final = re.compile(r"[0-9+*/() -]+")
-_BRANCHES: Final = ("if", "elif", "else", "case", "while", "for", "until")
-_DEEPEST: Final = 20
+__all__ = ["Script", "expanded", "read"]
+
+_ASSIGNMENT: Final = re.compile(rf"({NAME})(\+?)=")
+
+_DECLARES: Final = ("export", "declare", "local", "readonly", "set", "typeset")
+_PREFIXES: Final = ("{", "}", "!", "time", "exec", "nohup")
+_SHELLS: Final = ("bash", "sh")
+_DEEPEST: Final = 4
 _MOST_WORDS: Final = 100_000
-_LONGEST: Final = 100_000
 
 
 @dataclass(slots=True)
-class Script:
-    """What a script says: its last values of variables, and its commands as words.
+class _Frame:
+    """An `if`, `case` or loop: whether its arm runs, and what arms before it did.
 
-    A variable that nothing sets stays as it is written, `$NAME`; `unknown` names those.
+    `set_here` are the variables that its undecided arms have set, of which the first is taken.
     """
 
-    variables: dict[str, list[str]] = field(default_factory=dict)
-    commands: list[list[str]] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    branches: list[str] = field(default_factory=list)
+    kind: str
+    arm: Truth = None
+    before: Truth = False
+    subject: str | None = None
+    set_here: set[str] = field(default_factory=set)
+
+    def enter(self, value: Truth) -> None:
+        """Begins the next arm, whose own condition has that value."""
+        if self.before is False:
+            self.arm = self.before = value
+        else:
+            self.arm = False if self.before or value is False else None
 
 
 def read(text: str) -> Script:
     """The script of a text; nothing in it is run."""
-    script = Script()
-    branch = 0
-    set_in_branch: set[str] = set()
-    for raw in _statements(text):
-        words = list(_raw_words(raw))
-        while words and words[0] in ("then", "do", "else", "elif", "{", "}", "!", "time", "exec"):
+    reader = _Reader()
+    for raw, ended in shell_text.statements(text):
+        reader.take(raw, ended)
+    return reader.script
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.script = Script()
+        self._frames: list[_Frame] = []
+        self._asked: list[tuple[str, str]] | None = None
+        self._pattern = ""
+        self._ender = "\n"
+        self._last: Truth = None
+        self._tested = False
+        self._depth = 0
+        self._once: set[str] = set()
+
+    def take(self, raw: str, ended: str) -> None:
+        before, self._ender = self._ender, ended
+        first = raw.split(maxsplit=1)[0] if raw else ""
+        if self._asked is not None:
+            if first not in ("then", "do"):
+                self._asked.append((before, raw))
+                return
+            self._decided()
+            raw, first = self._without(raw)
+        while first in ("then", "do", "else", "if", "elif", "while", "until", "for", "case"):
+            if not self._opened(first, raw, before):
+                return
+            raw, first = self._without(raw)
+        if first in ("fi", "done", "esac"):
+            self._frames = self._frames[:-1]
+            self._last, self._pattern = None, ""
+        elif self._pattern:
+            self._arm_of_case(raw, ended)
+        elif raw:
+            self._statement(raw, before)
+        if ended == ";;" and self._frames and self._frames[-1].kind == "case":
+            self._pattern = " "
+
+    def _without(self, raw: str) -> tuple[str, str]:
+        rest = raw.split(maxsplit=1)[1:]
+        found = rest[0] if rest else ""
+        return found, (found.split(maxsplit=1) or [""])[0]
+
+    # ── Branches ──────────────────────────────────────────────────────────────
+
+    def _opened(self, first: str, raw: str, before: str) -> bool:
+        """Takes a word that begins a branch; whether a statement stands behind it."""
+        rest, _ = self._without(raw)
+        if first in ("if", "while", "until"):
+            self._frames.append(_Frame("if" if first == "if" else "loop"))
+            self._asked = [("\n", rest)]
+            return False
+        if first == "elif":
+            self._asked = [("\n", rest)]
+            return False
+        if first == "for":
+            self._frames.append(_Frame("loop"))
+            self._loop(rest)
+            return False
+        if first == "case":
+            found = list(shell_text.words(rest))
+            subject = self._value(found[0]) if found else None
+            self._frames.append(_Frame("case", arm=False, subject=subject))
+            self._pattern = " "
+            return False
+        if first == "else" and self._frames:
+            self._frames[-1].enter(True)
+        return bool(rest)
+
+    def _decided(self) -> None:
+        parts, self._asked = self._asked or [], None
+        if self._frames:
+            frame = self._frames[-1]
+            value = decide(parts, self._value, self._sum) if frame.kind == "if" else None
+            frame.enter(value)
+
+    def _loop(self, rest: str) -> None:
+        """`NAME in WORDS`: the first of them is read."""
+        found = list(shell_text.words(rest))
+        if len(found) > 2 and found[1] == "in" and re.fullmatch(NAME, found[0]):
+            items = [each for raw in found[2:] for each in expand(self.script, raw)]
+            if items:
+                self.script.variables[found[0]] = items[:1]
+                self.script.branches.append(f"{found[0]}={items[0]} (the first of a loop)")
+
+    def _arm_of_case(self, raw: str, ended: str) -> None:
+        """Collects `a | b)`, which the bar cuts, and enters the arm of that pattern."""
+        self._pattern += raw + (ended if ended == "|" else " ")
+        pattern, closes, rest = self._pattern.strip().removeprefix("(").partition(")")
+        if not closes:
+            return
+        self._pattern = ""
+        names = [self._value(name.strip()) for name in pattern.split("|")]
+        subject = self._frames[-1].subject
+        if subject is None or None in names:
+            self._frames[-1].enter(None)
+        else:
+            self._frames[-1].enter(any(fnmatchcase(subject, name or "") for name in names))
+        if rest.strip():
+            self._statement(rest.strip(), "\n")
+
+    # ── Statements ────────────────────────────────────────────────────────────
+
+    def _runs(self) -> Truth:
+        """Whether what stands here runs: no where one branch around it does not."""
+        arms = [frame.arm for frame in self._frames]
+        return False if False in arms else None if None in arms else True
+
+    def _statement(self, raw: str, before: str) -> None:
+        runs = self._runs()
+        if before in ("&&", "||") and self._last is not None:
+            runs = runs if self._last == (before == "&&") else False
+        elif before in ("&&", "||") and runs and (self._tested or before == "||"):
+            runs = None
+        if before not in ("&&", "||"):
+            self._once = set()
+        self._tested = is_test(raw)
+        if self._tested:
+            value = decide([("\n", raw)], self._value, self._sum)
+            self._last = value if runs else self._last if runs is False else None
+            return
+        if runs is not False:
+            self._last = None
+        self._do(raw, runs)
+
+    def _do(self, raw: str, runs: Truth) -> None:
+        script = self.script
+        words = shell_text.without_redirections(list(shell_text.words(raw)))
+        while words and words[0] in _PREFIXES:
             words.pop(0)
-        if not words:
-            continue
-        if words[0] in _BRANCHES:
-            branch += 1
-            set_in_branch = set_in_branch if branch > 1 else set()
-            continue
-        if words[0] in ("fi", "done", "esac"):
-            branch = max(0, branch - 1)
-            continue
-        if words[0] in ("export", "declare", "local", "readonly", "set"):
-            words = [word for word in words[1:] if not word.startswith("-")]
-        while words and _ASSIGNMENT.match(words[0]):
-            _assign(script, words.pop(0), branch > 0, set_in_branch)
-        if words:
-            expanded = [each for word in words for each in _expand(script, word)]
-            script.commands.append(expanded[:_MOST_WORDS])
-    return script
+        if words and words[0] in _DECLARES:
+            words = [word for word in words[1:] if _ASSIGNMENT.match(word)]
+        undecided = next((frame for frame in self._frames if frame.arm is None), None)
+        earlier = undecided.set_here if undecided else self._once
+        while words and (found := _ASSIGNMENT.match(words[0])):
+            if runs is False:
+                script.passed.add(found[1])
+                words.pop(0)
+            else:
+                _assign(script, words.pop(0), runs is None, earlier)
+        if not words or runs is False:
+            return
+        if words[0] == "eval":
+            # What is handed to eval is read once more, with the quotes in it.
+            self._again(" ".join(each for word in words[1:] for each in expand(script, word)), runs)
+            return
+        if words[0].startswith("--"):
+            script.branches.append(f"{' '.join(words)[:200]}: the command ends on a line before it")
+        expanded = [each for word in words for each in expand(script, word)][:_MOST_WORDS]
+        script.commands.append(expanded)
+        for shell, option, text in zip(expanded, expanded[1:], expanded[2:], strict=False):
+            if shell.rpartition("/")[2] in _SHELLS and re.fullmatch("-[a-z]*c", option):
+                self._again(text, runs)
+
+    def _again(self, text: str, runs: Truth) -> None:
+        """A text that another shell reads, with the variables of this one."""
+        if self._depth < _DEEPEST:
+            self._depth += 1
+            for raw, _ in list(shell_text.statements(text[:LONGEST])):
+                self._do(raw, runs)
+            self._depth -= 1
+
+    def _value(self, word: str) -> str | None:
+        """The value of a word; None where a variable in it has none, or a command gives it."""
+        known = len(self.script.unknown)
+        found = "".join(expand(self.script, word, split=False))
+        asks = len(self.script.unknown) > known
+        del self.script.unknown[known:]
+        return None if asks or "$(" in found or "`" in found else found
+
+    def _sum(self, text: str) -> str:
+        return arithmetic(self.script, text, 0)
 
 
 def _assign(script: Script, word: str, branched: bool, earlier: set[str]) -> None:
@@ -75,10 +241,10 @@ def _assign(script: Script, word: str, branched: bool, earlier: set[str]) -> Non
         script.branches.append(f"{word} (taken)")
     if value.startswith("("):
         inside = value[1:-1] if value.endswith(")") else value[1:]
-        items = [each for raw in _raw_words(inside) for each in _expand(script, raw)]
+        items = [each for raw in shell_text.words(inside) for each in expand(script, raw)]
     else:
-        items = [" ".join(_expand(script, value, split=False))]
-    if sum(map(len, items)) > _LONGEST:
+        items = [" ".join(expand(script, value, split=False))]
+    if sum(map(len, items)) > LONGEST:
         script.unknown.append(name)
         return
     if more and value.startswith("("):
@@ -87,197 +253,3 @@ def _assign(script: Script, word: str, branched: bool, earlier: set[str]) -> Non
         script.variables[name] = ["".join([*script.variables.get(name, []), *items])]
     else:
         script.variables[name] = items
-
-
-# ── Text to statements to words ───────────────────────────────────────────────
-
-
-def _statements(text: str) -> Iterator[str]:
-    """Statements without comments, continued lines joined; arrays and quotes stay whole."""
-    text = text.replace("\r\n", "\n").replace("\\\n", " ")
-    start, index, depth = 0, 0, 0
-    before: list[str] = []
-    out: list[str] = []
-    while index < len(text):
-        char = text[index]
-        if char == "\\":
-            index += 2
-            continue
-        if char in "'\"`":
-            index = _closed(text, index)
-            continue
-        if char == "#" and (index == 0 or text[index - 1] in " \t\n;("):
-            end = text.find("\n", index)
-            before.append(text[start:index])
-            start = index = len(text) if end < 0 else end
-            continue
-        if char == "(":
-            depth += 1
-        elif char == ")":
-            depth = max(0, depth - 1)
-        if depth == 0 and (char in "\n;|" or text.startswith("&&", index)):
-            out.append("".join([*before, text[start:index]]))
-            before = []
-            index += 2 if text.startswith(("&&", "||"), index) else 1
-            start = index
-            continue
-        index += 1
-    out.append("".join([*before, text[start:]]))
-    yield from (one.strip() for one in out if one.strip())
-
-
-def _closed(text: str, index: int) -> int:
-    """The place behind the quote that opens at `index`."""
-    quote = text[index]
-    end = index + 1
-    while end < len(text) and text[end] != quote:
-        end += 2 if text[end] == "\\" and quote != "'" else 1
-    return end + 1
-
-
-def _raw_words(text: str) -> Iterator[str]:
-    """Words as they are written, with their quotes."""
-    index = start = depth = 0
-    while index < len(text):
-        char = text[index]
-        if char == "\\":
-            index += 2
-            continue
-        if char in "'\"`":
-            index = _closed(text, index)
-            continue
-        depth += (char == "(") - (char == ")")
-        if char.isspace() and depth <= 0:
-            if text[start:index]:
-                yield text[start:index]
-            start = index + 1
-        index += 1
-    if text[start:]:
-        yield text[start:]
-
-
-# ── Expansion ─────────────────────────────────────────────────────────────────
-
-
-def _expand(script: Script, word: str, *, split: bool = True) -> list[str]:
-    """The words that one written word stands for."""
-    whole = re.fullmatch(rf'"?\$\{{({_NAME})\[[@*]\]\}}"?', word)
-    if whole and whole[1] in script.variables:
-        items = script.variables[whole[1]]
-        # Without quotes around it, the items of an array are split once more.
-        return items if word.startswith('"') else [part for item in items for part in item.split()]
-    parts: list[tuple[str, bool]] = []
-    index = 0
-    while index < len(word):
-        char = word[index]
-        if char == "'":
-            end = _closed(word, index)
-            parts.append((word[index + 1 : end - 1], True))
-        elif char == '"':
-            end = _closed(word, index)
-            parts.append((_substituted(script, word[index + 1 : end - 1], quoted=True), True))
-        else:
-            found = _UNQUOTED.match(word, index)
-            assert found is not None
-            end = found.end()
-            parts.append((_substituted(script, found[0], quoted=False), False))
-        index = end
-    if not split or all(quoted for _, quoted in parts):
-        return ["".join(text for text, _ in parts)]
-    out: list[str] = [""]
-    for text, quoted in parts:
-        if quoted:
-            out[-1] += text
-            continue
-        pieces = re.split(r"\s+", text)
-        out[-1] += pieces[0]
-        out += pieces[1:]
-    return [piece for piece in out if piece]
-
-
-def _substituted(script: Script, text: str, *, quoted: bool, depth: int = 0) -> str:
-    text = re.sub(
-        r"\$\(\((.*?)\)\)", lambda found: _arithmetic(script, found[1], depth), text, flags=re.S
-    )
-
-    def replaced(found: re.Match[str]) -> str:
-        name = found[1] or found[4] or found[5]
-        value = script.variables.get(name)
-        default = found[3] or ""
-        if value is not None and not (value == [""] and default.startswith(":")):
-            return "" if default.startswith(":+") else " ".join(value)
-        if default.lstrip(":")[:1] in ("-", "=") and depth < _DEEPEST:
-            return _expand_text(script, default.lstrip(":")[1:], depth + 1)
-        script.unknown.append(name)
-        return found[0]
-
-    text = _EXPANSION.sub(replaced, text)
-    escaped = r'\\([$"\\`])' if quoted else r"\\(.)"
-    return re.sub(escaped, r"\1", text, flags=re.S)
-
-
-def expanded(script: Script, text: str) -> str:
-    """A text with the variables of a script in their places, as a here-document has them."""
-    return _substituted(script, text, quoted=True)[:_LONGEST]
-
-
-def _expand_text(script: Script, text: str, depth: int) -> str:
-    bare = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
-    return _substituted(script, bare, quoted=True, depth=depth)
-
-
-def _arithmetic(script: Script, text: str, depth: int) -> str:
-    """The value of whole-number arithmetic; as it is written where it is no such thing."""
-    inside = _substituted(script, text, quoted=True, depth=depth + 1) if depth < _DEEPEST else text
-    named = re.sub(_NAME, lambda found: " ".join(script.variables.get(found[0], ["?"])), inside)
-    if len(named) > 200 or not _ARITHMETIC.fullmatch(named):
-        return f"$(({text}))"
-    value = _Sum(named).value()
-    return f"$(({text}))" if value is None else str(value)
-
-
-class _Sum:
-    """Whole-number sums and products, as a shell computes them."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = re.findall(r"\d+|[-+*/()]", text)
-        self._at = 0
-
-    def value(self) -> int | None:
-        """The value; None for what does not parse, or a division by nothing."""
-        try:
-            found = self._sum()
-        except (IndexError, ValueError, ZeroDivisionError, RecursionError):
-            return None
-        return found if self._at == len(self._tokens) else None
-
-    def _next(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def _sum(self) -> int:
-        value = self._product()
-        while self._next() in ("+", "-"):
-            self._at += 1
-            sign = 1 if self._tokens[self._at - 1] == "+" else -1
-            value += sign * self._product()
-        return value
-
-    def _product(self) -> int:
-        value = self._atom()
-        while self._next() in ("*", "/"):
-            self._at += 1
-            times = self._tokens[self._at - 1] == "*"
-            other = self._atom()
-            value = value * other if times else value // other
-        return value
-
-    def _atom(self) -> int:
-        token = self._tokens[self._at]
-        self._at += 1
-        if token == "(":
-            value = self._sum()
-            if self._tokens[self._at] != ")":
-                raise ValueError
-            self._at += 1
-            return value
-        return int(token)
