@@ -94,3 +94,12 @@ def _dotted(node: ast.expr) -> str:
         case ast.Name():
             return node.id
     return "?"
+
+
+def shown(value: Any) -> str:
+    """A value as a line of what was not understood has it."""
+    if isinstance(value, Called):
+        return f"{value.name}(…)"
+    if isinstance(value, list) and any(isinstance(item, Called | Unread) for item in value):
+        return f"[{', '.join(map(shown, value))}]"[:200]
+    return value.text if isinstance(value, Unread) else repr(value)[:200]

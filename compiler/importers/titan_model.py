@@ -2,50 +2,74 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any, Final
 
 from parlay.compiler.importers.hf import Unreadable
-from parlay.compiler.importers.python_calls import Called, Module
+from parlay.compiler.importers.python_calls import Called, Module, shown
+from parlay.compiler.importers.titan_config import Given, flavour_of
 from parlay.compiler.importers.written import Draft, number, string, switch, variant
 
-FLAVOURS: Final = {
-    "1B": "llama3.2-1b",
-    "3B": "llama3.2-3b",
-    "8B": "llama3-8b",
-    "70B": "llama3-70b",
-    "405B": "llama3.1-405b",
-    "0.6B": "qwen3-0.6b",
-    "32B": "qwen3-32b",
-    "30B-A3B": "qwen3-30b-a3b",
-    "235B-A22B": "qwen3-235b-a22b",
-    "671B": "deepseek-v3",
-    "16B": "deepseek-v2-lite",
+FLAVOURS: Final[dict[str, dict[str, str]]] = {
+    "llama3": {
+        "1B": "llama3.2-1b",
+        "3B": "llama3.2-3b",
+        "8B": "llama3-8b",
+        "70B": "llama3-70b",
+        "405B": "llama3.1-405b",
+    },
+    "qwen3": {
+        "0.6B": "qwen3-0.6b",
+        "8B": "qwen3-8b",
+        "32B": "qwen3-32b",
+        "30B-A3B": "qwen3-30b-a3b",
+        "235B-A22B": "qwen3-235b-a22b",
+    },
+    "deepseek_v3": {"16B": "deepseek-v2-lite", "236B": "deepseek-v2", "671B": "deepseek-v3"},
+    "gpt_oss": {"20b": "gpt-oss-20b", "120b": "gpt-oss-120b"},
+    "llama4": {"17bx16e": "llama4-scout", "17bx128e": "llama4-maverick"},
 }
-"""Flavours of its model registries -> presets of the catalog."""
+"""Family -> flavour of its model registry -> preset of the catalog."""
+
+OF_CODE: Final = ("attn_backend", "moe_comm_backend")
+"""Arguments of a registry that choose kernels, and say nothing of the model."""
 
 
-def known(module: Module, function: ast.FunctionDef) -> bool:
-    """Whether a function names a flavour of the registry that the catalog has."""
-    return _flavour(module, function) in FLAVOURS
-
-
-def _flavour(module: Module, function: ast.FunctionDef) -> Any:
-    found = [call for call in module.calls(function) if call.name == "model_registry"]
-    return found[0].arguments[0] if found and found[0].arguments else None
-
-
-def model(module: Module, function: ast.FunctionDef, draft: Draft) -> None:
+def model(given: Given, draft: Draft) -> None:
     """Writes the model; raises `Unreadable` where neither way gives one."""
-    calls = {call.name: call for call in module.calls()}
+    calls = {call.name: call for call in given.module.calls()}
     if "make_gqa_config" in calls:
-        _built(module, calls, draft)
+        _built(given.module, calls, draft)
         return
-    flavour = _flavour(module, function)
-    if flavour not in FLAVOURS:
-        known = ", ".join(FLAVOURS)
+    flavour = flavour_of(given)
+    family = _family(given, flavour)
+    if family is None:
+        known = "; ".join(f"{name}: {', '.join(each)}" for name, each in FLAVOURS.items())
         raise Unreadable(f"its model is none that is known: {flavour!r}; known are {known}")
-    draft.heads["model"] = f"model from {string(FLAVOURS[flavour])}"
+    preset = FLAVOURS[family][flavour]
+    if not any(_plain(family) in _plain(hint) for hint in given.hints):
+        draft.assumed.append(f'model from "{preset}", by its flavour {flavour} alone')
+    draft.heads["model"] = f"model from {string(preset)}"
+    for name, value in given.registry.keywords.items() if given.registry else ():
+        if name not in ("flavor", *OF_CODE):
+            draft.lost.append(f"{name} of the model = {shown(value)}")
+
+
+def _family(given: Given, flavour: Any) -> str | None:
+    """The family whose registry has the flavour: the one that is named, else the only one."""
+    for hint in given.hints:
+        named = [family for family in FLAVOURS if hint.rpartition(".")[2] == family]
+        if named:
+            return named[0] if flavour in FLAVOURS[named[0]] else None
+    having = [family for family, flavours in FLAVOURS.items() if flavour in flavours]
+    for hint in given.hints:
+        named = [family for family in having if _plain(family) in _plain(hint)]
+        if named:
+            return named[0]
+    return having[0] if having else None
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def _built(module: Module, calls: dict[str, Called], draft: Draft) -> None:

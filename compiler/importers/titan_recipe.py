@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from parlay.compiler.importers.python_calls import Called, Module, Unread
+from parlay.compiler.importers.python_calls import Called, Module, Unread, shown
 from parlay.compiler.importers.written import Draft, listing, number, string, variant
 
 Sections = dict[str, dict[str, Any]]
@@ -35,7 +35,8 @@ def recipe(
     draft.set("train.precision", "bf16" if half or dtype == "bfloat16" else "fp32")
     if dtype == "bfloat16":
         draft.set("train.master", "none")
-    training.pop("mixed_precision_reduce", None)
+    if (reduced := training.pop("mixed_precision_reduce", "float32")) != "float32":
+        draft.lost.append(f"training.mixed_precision_reduce = {reduced}: fp32 is written")
     training.pop("disable_cuda_graphs", None)
     norm = training.pop("max_norm", 1.0)
     off = isinstance(norm, Called) and norm.arguments == ["inf"]
@@ -66,7 +67,10 @@ def _optimizer(module: Module, config: Called, draft: Draft) -> float:
     options: dict[str, Any] = {"lr": 8e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
     given = config.keywords.get("optimizer")
     if isinstance(given, Called) and given.name == "default_adamw":
-        options |= given.keywords
+        options |= {name: v for name, v in given.keywords.items() if name in options}
+        further = {n: v for n, v in given.keywords.items() if n not in options}
+        draft.lost += [f"optimizer.{name} = {shown(v)}" for name, v in further.items()]
+        options |= dict(zip(("lr",), given.arguments, strict=False))
     elif isinstance(given, Called):
         options |= _spelled(given, draft)
     for call in module.calls():
@@ -95,7 +99,9 @@ def _spelled(given: Called, draft: Draft) -> dict[str, Any]:
     if kind != "AdamW":
         draft.lost.append(f"optimizer.name {kind}: adamw is written")
     taken = {*names, "beta1", "beta2", "name", "param_groups"}
-    draft.lost += [f"optimizer.{name}" for name in given.keywords if name not in taken]
+    draft.lost += [
+        f"optimizer.{name} = {shown(v)}" for name, v in given.keywords.items() if name not in taken
+    ]
     return found
 
 
@@ -141,7 +147,8 @@ def services(config: Called, draft: Draft, found: Sections) -> None:
             draft.set("checkpoint.keep", str(keep))
         if saved.pop("async_mode", "disabled") != "disabled":
             draft.set("checkpoint.async", "on")
-    saved.pop("last_save_model_only", None)
+    if saved.pop("last_save_model_only", False) is True:
+        draft.lost.append("checkpoint.last_save_model_only = True: the last save is a whole one")
     draft.set("log.every", str(whole(found["metrics"], "log_freq", 10)))
     if found["metrics"].pop("enable_tensorboard", False) is True:
         draft.set("log.tensorboard", "on")

@@ -1,17 +1,19 @@
-"""torchtitan to `.par`: the function that returns a `Trainer.Config`, read and never run."""
+"""torchtitan to `.par`: the function that returns a `Trainer.Config`, or TOML; never run."""
 
 from __future__ import annotations
 
-import ast
 import re
+from math import lcm
 from pathlib import Path
 from typing import Any, Final
 
 from parlay.compiler.backends.torchtitan.options import NEWEST, sections
 from parlay.compiler.backends.torchtitan.settings import SCHEDULES
-from parlay.compiler.importers.hf import LARGEST, Unreadable
-from parlay.compiler.importers.python_calls import Called, Module, Unread
-from parlay.compiler.importers.titan_model import known, model
+from parlay.compiler.catalog import load
+from parlay.compiler.importers import titan_config
+from parlay.compiler.importers.python_calls import Called, shown
+from parlay.compiler.importers.titan_config import READ
+from parlay.compiler.importers.titan_model import model
 from parlay.compiler.importers.titan_recipe import Sections, is_number, recipe, services, whole
 from parlay.compiler.importers.written import (
     Draft,
@@ -28,70 +30,37 @@ WORLD: Final = re.compile(r"for torchtitan [\d.]+, by Parlay [^:]*: (\d+) ranks?
 
 
 def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
-    """The job of a configuration; raises `Unreadable` with the reason where it gives none."""
-    text = _text(path / "parlay_config.py" if path.is_dir() else path)
-    try:
-        module = Module(ast.parse(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Unreadable("it is no Python") from None
+    """The job of a configuration; raises `Unreadable` with the reason where it gives none.
+
+    Of a module with several jobs, `FILE.py::NAME` takes one.
+    """
+    given, text = titan_config.read(path)
     draft = Draft(f"From {path.name}, a run of torchtitan.", {name: {} for name in BLOCKS})
     draft.blocks["target torchtitan"] = {}
     draft.heads["target torchtitan"] = 'target "torchtitan"'
-    function, config, found = _config(module, draft)
+    draft.assumed += given.assumed
+    config, found = given.config, _sections(given.config)
     world = WORLD.search(text)
-    model(module, function, draft)
+    model(given, draft)
     parallel = found["parallelism"]
     degrees = _degrees(parallel)
     nodes = _cluster(draft, degrees, gpus, node, world)
     _parallel(draft, parallel, degrees, nodes)
-    _stages(module, draft, parallel)
-    recipe(module, config, draft, found, degrees)
+    _stages(draft, parallel)
+    recipe(given.module, config, draft, found, degrees)
     services(config, draft, found)
     _rest(draft, found)
     _around(draft, config, found)
+    draft.lost += given.lost
     if not draft.blocks["target torchtitan"]:
         del draft.blocks["target torchtitan"], draft.heads["target torchtitan"]
     return draft.finished()
 
 
-def _text(path: Path) -> str:
-    try:
-        if not path.is_file():
-            raise Unreadable("it is no file" if path.exists() else "there is no such file")
-        if path.stat().st_size > LARGEST:
-            raise Unreadable(f"it is larger than {LARGEST // 1024} KiB")
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as failure:
-        raise Unreadable(failure.strerror or "it cannot be read") from None
-
-
-def _config(module: Module, draft: Draft) -> tuple[ast.FunctionDef, Called, Sections]:
-    """The function that gives a job, its call of `Trainer.Config`, and the sections of that.
-
-    It is called `config`, or is the first whose model is known.
-    """
-
-    def first(function: ast.FunctionDef) -> tuple[bool, bool]:
-        return function.name != "config", not known(module, function)
-
-    for function in sorted(module.functions(), key=first):
-        calls = [call for call in module.calls(function) if call.name == "Trainer.Config"]
-        if not calls:
-            continue
-        config = calls[-1]
-        found: Sections = {name: {} for name in sections(NEWEST)}
-        for name in found:
-            given = config.keywords.get(name)
-            if isinstance(given, Called):
-                found[name] = dict(given.keywords)
-        for path, written, text in module.assignments(function):
-            section, _, field = path.partition(".")
-            if section in found and field:
-                found[section][field] = written
-            else:
-                draft.lost.append(text)
-        return function, config, found
-    raise Unreadable("no function in it returns Trainer.Config(…)")
+def _sections(config: Called) -> Sections:
+    """The sections of plain settings."""
+    given = {name: config.keywords.get(name) for name in sections(NEWEST)}
+    return {n: dict(call.keywords) if isinstance(call, Called) else {} for n, call in given.items()}
 
 
 # ── Degrees ───────────────────────────────────────────────────────────────────
@@ -120,7 +89,9 @@ def _cluster(
     if gpus is None:
         gpus = inside * max(1, degrees["cut"])
         if degrees["cut"] < 0:
-            gpus = -(-max(gpus, 8) // inside) * inside
+            # The least number that dense layers and experts fit on.
+            unit = lcm(inside, degrees["pp"] * degrees["ep"])
+            gpus = -(-max(gpus, 8) // unit) * unit
         draft.assumed.append(f"{gpus} GPUs: their number is not given")
     each = gpus // nodes if nodes else min(gpus, 8)
     draft.assumed.append(f'node from "{node}": the kind of machine is not given')
@@ -151,13 +122,15 @@ def _parallel(draft: Draft, parallel: dict[str, Any], degrees: dict[str, int], w
     draft.set("parallel.zero", str(zero))
     if zero and cut < replicas:
         draft.set("parallel.shard", str(cut * degrees["cp"]))
+    if (etp := whole(parallel, "expert_tensor_parallel_degree", 1)) > 1:
+        draft.set("parallel.etp", str(etp))
     if degrees["cp"] > 1:
         draft.set("parallel.cp_method", "allgather")
     if parallel.pop("pipeline_parallel_schedule_csv", None):
         draft.lost.append("pipeline_parallel_schedule_csv")
 
 
-def _stages(module: Module, draft: Draft, parallel: dict[str, Any]) -> None:
+def _stages(draft: Draft, parallel: dict[str, Any]) -> None:
     if draft.blocks["parallel"]["pp"] == "1":
         return
     given = parallel.pop("pipeline_parallel_schedule", "1F1B")
@@ -167,12 +140,36 @@ def _stages(module: Module, draft: Draft, parallel: dict[str, Any]) -> None:
         draft.lost.append(f"pipeline_parallel_schedule {given}: one_f_one_b is written")
         schedule = "one_f_one_b"
     counts = _counts(parallel.pop("module_fqns_per_model_part", None))
+    pp = int(draft.blocks["parallel"]["pp"])
+    if not counts:
+        counts = _dealt(draft, parallel, pp, 1 if schedule in ("gpipe", "one_f_one_b") else 2)
     if schedule == "interleaved":
-        chunks = max(2, len(counts) // int(draft.blocks["parallel"]["pp"]))
+        chunks = max(2, len(counts) // pp)
         schedule = f"interleaved(chunks = {chunks})"
     draft.set("parallel.schedule", schedule)
     if counts and len(set(counts)) > 1:
         draft.set("parallel.stages", listing(map(str, counts)))
+
+
+def _dealt(draft: Draft, parallel: dict[str, Any], pp: int, each: int) -> list[int]:
+    """Layers of each stage, as torchtitan deals them out where no list of them is given.
+
+    Embedding and head count as a layer each, unless they are given another weight.
+    """
+    named = draft.heads.get("model", "").split('"')[1:2]
+    preset = load("model", named[0]) if named else None
+    layers = int((preset.values["model"] if preset else draft.blocks["model"])["layers"])
+    first = whole(parallel, "pipeline_parallel_first_stage_less_layers", 1)
+    last = whole(parallel, "pipeline_parallel_last_stage_less_layers", 1)
+    width = parallel.pop("pipeline_parallel_layers_per_stage", None)
+    total = layers + first + last
+    stages = -(-total // width) if isinstance(width, int) and width > 0 else pp * each
+    counts = [total // stages + (stage < total % stages) for stage in range(stages)]
+    counts[0], counts[-1] = counts[0] - first, counts[-1] - last
+    if stages % pp or min(counts) < 1:
+        draft.lost.append(f"{stages} stages of {layers} layers: equal ones are written")
+        return []
+    return counts
 
 
 def _counts(stages: Any) -> list[int]:
@@ -198,37 +195,24 @@ def _rest(draft: Draft, found: Sections) -> None:
     every = [name for names in sections(NEWEST).values() for name in names]
     for section, fields in found.items():
         for name, given in fields.items():
+            if name not in sections(NEWEST)[section]:
+                draft.lost.append(f"{section}.{name} = {shown(given)}: no field of it")
+                continue
             key = name if every.count(name) == 1 else f"{section}_{name}"
             if isinstance(given, bool):
                 text = switch(given)
+            elif isinstance(given, list) and given and all(isinstance(i, str) for i in given):
+                text = listing(map(value, given))
             elif isinstance(given, str) or (is_number(given) and given >= 0):
                 text = value(str(given))
             else:
-                draft.lost.append(f"{section}.{name} = {_shown(given)}")
+                draft.lost.append(f"{section}.{name} = {shown(given)}")
                 continue
             draft.set(f"target torchtitan.options.{key}", text)
-
-
-READ: Final = (
-    "model_spec",
-    "loss",
-    "hf_assets_path",
-    "optimizer",
-    "lr_scheduler",
-    "dataloader",
-    "activation_checkpoint",
-    "tokenizer",
-)
-"""Parts of a job that are no sections of plain settings, and are read."""
 
 
 def _around(draft: Draft, config: Called, found: Sections) -> None:
     """What else a job is made of, as comments."""
     for name, given in config.keywords.items():
         if name not in READ and name not in found and given is not None:
-            shown = f"{given.name}(…)" if isinstance(given, Called) else _shown(given)
-            draft.lost.append(f"{name} = {shown}")
-
-
-def _shown(given: Any) -> str:
-    return given.text if isinstance(given, Unread) else repr(given)[:200]
+            draft.lost.append(f"{name} = {shown(given)}")
