@@ -116,6 +116,12 @@ class Grid:
         groups = self.groups((axis,))
         return [group[at : at + size] for group in groups for at in range(0, len(group), size)]
 
+    def across(self, axis: str, pieces: int) -> list[list[int]]:
+        """The ranks that stand at the same place of each of these runs."""
+        runs = self.runs(axis, pieces)
+        sets = [runs[at : at + pieces] for at in range(0, len(runs), pieces)]
+        return [list(group) for one in sets for group in zip(*one, strict=True)]
+
     def ends(self, axis: str) -> list[list[int]]:
         """The first and the last rank of each group of `axis`; one rank where there is one."""
         return [sorted({group[0], group[-1]}) for group in self.groups((axis,))]

@@ -113,7 +113,8 @@ class Place(NamedTuple):
 class Comparisons:
     """Every rank's record against the reference.
 
-    `records` are what `prove` writes, by rank; `reference` is what `parlay.reference` writes.
+    `records` are what `prove` writes, by rank; `reference` is what `parlay.reference` writes. So
+    many neighbours on dp as `shard` own the gradients between them, by default all.
     """
 
     NAMES = ("loss", "gradients", "norm", "initial", "weights")
@@ -125,8 +126,9 @@ class Comparisons:
         grid: Grid,
         weights: Iterable[Weight],
         reference: Mapping[str, Any],
+        shard: int | None = None,
     ) -> None:
-        self.grid, self.reference = grid, reference
+        self.grid, self.reference, self.shard = grid, reference, shard
         self.tp_size = grid.size("tp") if "tp" in grid.axes else 1
         self.last = grid.size("pp") - 1 if "pp" in grid.axes else 0
         self.weights: dict[int, dict[str, Weight]] = {}
@@ -204,7 +206,10 @@ class Comparisons:
         for rank, record in enumerate(records):
             owner = place_of(rank, grid=self.grid)
             if pieces:
-                owner = owner._replace(words=f"the ranks of stage {owner.stage}, tp {owner.tp}")
+                words = f"the ranks of stage {owner.stage}, tp {owner.tp}"
+                if self.shard is not None:
+                    words += f", copy {self.grid.coordinate(rank, 'dp') // self.shard}"
+                owner = owner._replace(words=words)
             owners.append(owner)
             for step, gradients in enumerate(record["gradients"]):
                 for name, _, tensor in gradients:

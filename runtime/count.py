@@ -160,7 +160,8 @@ def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     """The axes that `ranks` differ on, joined by `_`; None where they are no whole group of them.
 
     Parts of one axis have names too: `pp.ends` is the first and the last of it, `tp/2` two
-    neighbours. This names a group by who is in it, whatever the code that made it calls it.
+    neighbours, `dp%2` every second rank. This names a group by who is in it, whatever the code that
+    made it calls it.
     """
     places = [grid.coordinates(rank) for rank in ranks]
     axes = [axis for axis in grid.axes if len({place[axis] for place in places}) > 1]
@@ -172,6 +173,8 @@ def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
         pieces, rest = divmod(grid.size(axes[0]), len(ranks))
         if not rest and sorted(ranks) in grid.runs(axes[0], pieces):
             return f"{axes[0]}/{len(ranks)}"
+        if not rest and sorted(ranks) in grid.across(axes[0], len(ranks)):
+            return f"{axes[0]}%{pieces}"
     return None
 
 

@@ -1,8 +1,8 @@
 """The ranks of this job: process groups in the order that the emitted mesh.py says.
 
 A `Mesh` has one `Axis` for each axis of its grid (`mesh.tp`), one for each plane it was asked for
-(`mesh.tp_pp`), `mesh.world`, and what `split` and `ends` add: parts of an axis that hold the same
-weights.
+(`mesh.tp_pp`), `mesh.world`, and what `split`, `across` and `ends` add: parts of an axis that hold
+the same weights, or shards of them.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Mesh:
     pp: Axis
     world: Axis
     kv: Axis
+    shard: Axis
+    replicate: Axis
     embedding: Axis
 
     def __init__(self, grid: Grid, *, planes: Sequence[tuple[str, ...]] = ()) -> None:
@@ -82,6 +84,10 @@ class Mesh:
     def split(self, axis: str, pieces: int, *, name: str) -> None:
         """Adds `name`: each group of `axis` cut into `pieces` equal runs of neighbours."""
         self._add(name, self.grid.runs(axis, pieces))
+
+    def across(self, axis: str, pieces: int, *, name: str) -> None:
+        """Adds `name`: the ranks at the same place of each of these runs."""
+        self._add(name, self.grid.across(axis, pieces))
 
     def ends(self, axis: str, *, name: str) -> None:
         """Adds `name`: the first and the last rank of each group of `axis`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from parlay.runtime.axes import Grid
 from parlay.runtime.count import Counter, named_groups
 from parlay.runtime.plan import Plan
+from parlay.runtime.units import UnitWeights
 
 STEPS = 3
 
@@ -21,7 +23,7 @@ def prove(rank: int, *, code: Path, out: Path) -> None:
 
     {"initial": {name: weight}, "losses": [number or None], "norms": [number],
     "gradients": [[(name, offset or None, tensor)]], "weights": {name: weight}, "counts": [rows]}.
-    An offset belongs to a flat piece of a gradient, which is what a rank owns under ZeRO-1.
+    An offset belongs to a flat piece of a gradient, which is what a rank owns under ZeRO.
     """
     os.chdir(code)
     sys.path.insert(0, str(code))
@@ -49,7 +51,9 @@ def prove(rank: int, *, code: Path, out: Path) -> None:
 
 
 def weights_of(job: Any) -> dict[str, torch.Tensor]:
-    return {name: kept(weight) for name, weight in job.model.named_parameters()}
+    weights = getattr(job, "weights", None)
+    with weights.whole() if isinstance(weights, UnitWeights) else nullcontext():
+        return {name: kept(weight) for name, weight in job.model.named_parameters()}
 
 
 def gradients_of(job: Any) -> list[tuple[str, int | None, torch.Tensor]]:

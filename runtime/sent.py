@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from parlay.runtime.axes import Grid
@@ -21,22 +22,25 @@ def compare_sent(
     predicted: Iterable[Mapping[str, Any]],
     grid: Grid,
     kv_heads: int = 1,
+    shard: int | None = None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """`counts` has, by rank and step, the rows of a Counter. Returns the rows of all stages, and a
     sentence for each that differs.
 
     Each rank is held against the prediction of its stage, in each step; a stage's row shows a rank
     that differs, if one does. Groups are the same if their members are: where a replica is all
-    there is, `world` is `tp_pp`. `kv_heads` are what the group `kv` cuts tp by.
+    there is, `world` is `tp_pp`. `kv_heads` are what the group `kv` cuts tp by, `shard` the ranks
+    of dp that share one copy of the training state, by default all.
     """
-    expected, names = _expected(predicted, grid, kv_heads)
+    name_of = partial(members, grid=grid, kv_heads=kv_heads, shard=shard)
+    expected, names = _expected(predicted, name_of)
     shown: dict[tuple[int, Key], tuple[int, int]] = {}
     wrong = []
     for rank, steps in enumerate(counts):
         place = place_of(rank, grid=grid)
         due = expected.get(place.stage, {})
         for step, rows in enumerate(steps):
-            ran = _summed(rows, grid, kv_heads)
+            ran = _summed(rows, name_of)
             for key in sorted(due.keys() | ran.keys()):
                 amount, wanted = ran.get(key, (0, 0)), due.get(key, (0, 0))
                 at = place.stage, key
@@ -52,16 +56,23 @@ def compare_sent(
     return rows_out, wrong
 
 
-def members(group: str, grid: Grid, kv_heads: int = 1) -> str:
+def members(group: str, grid: Grid, kv_heads: int = 1, shard: int | None = None) -> str:
     """A group's name by its members: its axes that are above 1, in the order of the grid.
 
     `embedding` is the ends of pp and `kv` the ranks of tp with the same one of `kv_heads`; both
-    have the name of their axis where they are all of it.
+    have the name of their axis where they are all of it. `shard` are so many neighbours on dp,
+    `replicate` the ranks at the same place of each of them.
     """
     if group == "embedding" and "pp" in grid.axes:
         return "pp" if grid.size("pp") == 2 else "pp.ends"
     if group == "kv" and "tp" in grid.axes:
         return "tp" if kv_heads == 1 else f"tp/{grid.size('tp') // kv_heads}"
+    if group in ("shard", "replicate") and "dp" in grid.axes:
+        size = grid.size("dp")
+        own = shard if shard is not None else size
+        if own in (1, size):
+            return "dp"
+        return f"dp/{own}" if group == "shard" else f"dp%{own}"
     axes = grid.axes if group == "world" else tuple(group.split("_"))
     if not set(axes) <= set(grid.axes):
         return group
@@ -69,23 +80,23 @@ def members(group: str, grid: Grid, kv_heads: int = 1) -> str:
 
 
 def _expected(
-    predicted: Iterable[Mapping[str, Any]], grid: Grid, kv_heads: int
+    predicted: Iterable[Mapping[str, Any]], name_of: Callable[[str], str]
 ) -> tuple[dict[int, Amounts], dict[Key, str]]:
     by_stage: dict[int, list[Mapping[str, Any]]] = {}
     names: dict[Key, str] = {}
     for row in predicted:
         by_stage.setdefault(row["stage"], []).append(row)
-        key = members(row["group"], grid, kv_heads), row["collective"], row["dtype"]
+        key = name_of(row["group"]), row["collective"], row["dtype"]
         if key[0] == row["group"]:
             names[key] = row["group"]
         names.setdefault(key, row["group"])
-    return {stage: _summed(rows, grid, kv_heads) for stage, rows in by_stage.items()}, names
+    return {stage: _summed(rows, name_of) for stage, rows in by_stage.items()}, names
 
 
-def _summed(rows: Iterable[Mapping[str, Any]], grid: Grid, kv_heads: int) -> Amounts:
+def _summed(rows: Iterable[Mapping[str, Any]], name_of: Callable[[str], str]) -> Amounts:
     amounts: Amounts = {}
     for row in rows:
-        key = members(row["group"], grid, kv_heads), row["collective"], row["dtype"]
+        key = name_of(row["group"]), row["collective"], row["dtype"]
         calls, size = amounts.get(key, (0, 0))
         amounts[key] = calls + row["calls"], size + row["bytes"]
     return amounts

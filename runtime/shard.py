@@ -11,7 +11,7 @@ labels of the global batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,8 @@ import torch.distributed as dist
 from parlay.runtime.collectives import reduce_scatter
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
-from parlay.runtime.weights import Weights, end_of, shard_of
+from parlay.runtime.units import UnitWeights
+from parlay.runtime.weights import Piece, Region, Weights, counted, end_of, regions, shard_of
 from torch import Tensor, nn
 
 # ── Gradients ─────────────────────────────────────────────────────────────────
@@ -33,7 +34,56 @@ class Slice(NamedTuple):
     tensor: Tensor
 
 
-class GradientBuffer:
+class Owned:
+    """Gradients of which `own`, flat, are complete on this rank; it updates their weights."""
+
+    own: Tensor
+    pieces: Sequence[Piece]
+    """Where weights lie in `own`."""
+
+    def regions(self) -> list[Region]:
+        """`own` as runs of what decays and of what does not."""
+        return regions(self.pieces)
+
+    def weights_of(self, region: Region) -> Tensor:
+        """The weights of a region, in the memory that an update writes."""
+        raise NotImplementedError
+
+    def all_reduce(self, *, axis: Axis, bucket: int) -> None:
+        """Sums what is owned over `axis`, in all_reduces of `bucket` elements."""
+        parts = self.own.split(bucket)
+        works = [dist.all_reduce(part, group=axis.group, async_op=True) for part in parts]
+        for work in works:
+            work.wait()
+
+    def norm(
+        self,
+        *,
+        over: Axis | None = None,
+        once: Axis | None = None,
+        replicas: Axis | None = None,
+    ) -> Tensor:
+        """The norm of all gradients.
+
+        `over` is the group that owns all weights together: one all_reduce of one number. Whole
+        weights are the same on every rank of `once` and count on its first, copies on the first of
+        the ranks that have them, and everything on the first of `replicas`.
+        """
+        squares = torch.zeros((), dtype=wide(self.own.dtype), device=self.own.device)
+        for start, stop in counted(self.pieces, once=once):
+            if replicas is None or replicas.first:
+                part = self.own[start:stop]
+                squares += torch.linalg.vector_norm(part, dtype=squares.dtype).square()
+        if over is not None:
+            dist.all_reduce(squares, group=over.group)
+        return squares.sqrt()
+
+    def clip(self, norm: Tensor, *, limit: float) -> None:
+        """Scales all gradients so that their norm, now `norm`, is at most `limit`."""
+        self.own.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+
+
+class GradientBuffer(Owned):
     """Adds every gradient up in one buffer of `dtype`, and frees it in the model.
 
     Before: backward runs over any number of microbatches. After: `buffer` holds their sum.
@@ -51,6 +101,17 @@ class GradientBuffer:
             if parameter.requires_grad:
                 view = weights.view(self.buffer, place)
                 parameter.register_post_accumulate_grad_hook(_adder(view))
+
+    @property
+    def own(self) -> Tensor:
+        return self.buffer[self.owned]
+
+    @property
+    def pieces(self) -> Sequence[Piece]:  # type: ignore[override]
+        return self.weights.pieces(self.owned)
+
+    def weights_of(self, region: Region) -> Tensor:
+        return self.weights.buffer[self.owned][region.start : region.stop]
 
     def sum_whole(self, *, axis: Axis) -> None:
         """Sums the gradients of whole weights, of which each rank of `axis` has the share of its
@@ -74,27 +135,6 @@ class GradientBuffer:
             for view, part in zip(views, parts, strict=True):
                 view.copy_(part)
 
-    def norm(self, *, over: Axis | None = None, once: Axis | None = None) -> Tensor:
-        """The norm of all gradients.
-
-        `over` is the group that owns all weights together: one all_reduce of one number. Whole
-        weights are the same on every rank of `once` and count on its first, copies on the first of
-        the ranks that have them.
-        """
-        squares = torch.zeros((), dtype=wide(self.buffer.dtype), device=self.buffer.device)
-        for start, stop in self.weights.counted(once=once):
-            first, last = max(start, self.owned.start), min(stop, self.owned.stop)
-            if first < last:
-                part = self.buffer[first:last]
-                squares += torch.linalg.vector_norm(part, dtype=squares.dtype).square()
-        if over is not None:
-            dist.all_reduce(squares, group=over.group)
-        return squares.sqrt()
-
-    def clip(self, norm: Tensor, *, limit: float) -> None:
-        """Scales all gradients so that their norm, now `norm`, is at most `limit`."""
-        self.buffer[self.owned] *= (limit / (norm + 1e-6)).clamp(max=1.0)
-
     def clear(self) -> None:
         """Sets all gradients to zero."""
         self.buffer.zero_()
@@ -107,13 +147,6 @@ class Gradients(GradientBuffer):
         """The gradients in their own shapes."""
         for place in self.weights.places:
             yield place.name, self.weights.view(self.buffer, place)
-
-    def all_reduce(self, *, axis: Axis, bucket: int) -> None:
-        """Sums all gradients over `axis`, in all_reduces of `bucket` elements."""
-        parts = self.buffer[: self.weights.numel].split(bucket)
-        works = [dist.all_reduce(part, group=axis.group, async_op=True) for part in parts]
-        for work in works:
-            work.wait()
 
 
 class ShardedGradients(GradientBuffer):
@@ -128,19 +161,17 @@ class ShardedGradients(GradientBuffer):
 
     def named(self) -> Iterator[Slice]:
         """The owned pieces, flat."""
-        yield from slices(self.weights, self.buffer[self.owned], start=self.owned.start)
+        yield from slices(self)
 
     def reduce_scatter(self, *, axis: Axis) -> None:
         """Sums all gradients over `axis`, each rank its own shard: one reduce_scatter."""
         reduce_scatter(self.buffer[self.owned], self.buffer, group=axis.group)
 
 
-def slices(weights: Weights, buffer: Tensor, *, start: int) -> Iterator[Slice]:
-    """The pieces of weights in `buffer`, which holds the flat layout from element `start` on."""
-    for place in weights.places:
-        first, last = max(place.start, start), min(place.stop, start + len(buffer))
-        if first < last:
-            yield Slice(place.name, first - place.start, buffer[first - start : last - start])
+def slices(gradients: Owned) -> Iterator[Slice]:
+    """What is owned, weight by weight."""
+    for piece in gradients.pieces:
+        yield Slice(piece.place.name, piece.offset, gradients.own[piece.start : piece.stop])
 
 
 def _adder(view: Tensor) -> Callable[[Tensor], None]:
@@ -157,7 +188,7 @@ def _adder(view: Tensor) -> Callable[[Tensor], None]:
 
 
 class AdamW:
-    """AdamW over the owned range of the flat buffer.
+    """AdamW over the weights whose gradients a rank owns.
 
     Where `master` is another dtype than the weights', the weights are kept in it too and rounded
     after each step; the `states` have its dtype. Matrices decay; norms and biases do not.
@@ -165,8 +196,8 @@ class AdamW:
 
     def __init__(
         self,
-        weights: Weights,
-        gradients: GradientBuffer,
+        weights: Weights | UnitWeights,
+        gradients: Owned,
         *,
         master: torch.dtype,
         states: torch.dtype,
@@ -177,18 +208,17 @@ class AdamW:
         if states != master:
             raise ValueError(f"optimizer states in {states} need master weights in {states} too")
         self.weights, self.gradients = weights, gradients
-        self.own = weights.buffer[gradients.owned]
+        self.regions = gradients.regions()
+        self.own = [gradients.weights_of(region) for region in self.regions]
         # The same memory where the dtype is the same.
-        self.master = self.own.to(master)
-        first, last = gradients.owned.start, gradients.owned.stop
-        self.parts: list[tuple[int, nn.Parameter]] = []
+        self.parts = [nn.Parameter(own.to(master)) for own in self.own]
+        self.pieces = [
+            [p for p in gradients.pieces if region.start <= p.start < region.stop]
+            for region in self.regions
+        ]
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-        for region in weights.regions():
-            start, stop = max(region.start, first) - first, min(region.stop, last) - first
-            if start < stop:
-                part = nn.Parameter(self.master[start:stop])
-                self.parts.append((start, part))
-                groups[region.decays].append(part)
+        for region, part in zip(self.regions, self.parts, strict=True):
+            groups[region.decays].append(part)
         self.adamw = torch.optim.AdamW(
             [
                 {"params": parts, "weight_decay": weight_decay if decays else 0.0}
@@ -197,19 +227,19 @@ class AdamW:
             ],
             betas=betas,
             eps=eps,
-            fused=self.own.is_cuda,
+            fused=gradients.own.is_cuda,
         )
 
     @torch.no_grad()
     def step(self, *, lr: float) -> None:
         """Updates the owned weights from their gradients."""
-        gradients = self.gradients.buffer[self.gradients.owned]
-        for start, part in self.parts:
-            part.grad = gradients[start : start + len(part)].to(part.dtype)
+        gradients = self.gradients.own
+        for region, part in zip(self.regions, self.parts, strict=True):
+            part.grad = gradients[region.start : region.stop].to(part.dtype)
         for group in self.adamw.param_groups:
             group["lr"] = lr
         self.adamw.step()
-        for _, part in self.parts:
+        for part in self.parts:
             part.grad = None
         self._round()
 
@@ -220,22 +250,22 @@ class AdamW:
         """
         found: dict[str, dict[str, Any]] = {}
         step = 0
-        for start, part in self.parts:
+        for region, part, pieces in zip(self.regions, self.parts, self.pieces, strict=True):
             state = self.adamw.state[part]
             step = int(state["step"]) if state else 0
             kinds = {"master": part.detach()}
             for kind in ("exp_avg", "exp_avg_sq"):
                 kinds[kind] = state[kind] if state else torch.zeros_like(kinds["master"])
-            at = self.gradients.owned.start + start
-            for kind, buffer in kinds.items():
-                for name, offset, tensor in slices(self.weights, buffer, start=at):
-                    found.setdefault(name, {"offset": offset})[kind] = tensor
+            for piece in pieces:
+                start, stop = piece.start - region.start, piece.stop - region.start
+                mine = {kind: buffer[start:stop] for kind, buffer in kinds.items()}
+                found[piece.place.name] = {"offset": piece.offset, **mine}
         return {"step": step, "slices": found}
 
     @torch.no_grad()
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Takes over the state of the same slices; the owned weights follow their master."""
-        for _, part in self.parts:
+        for part in self.parts:
             self.adamw.state[part] = {
                 "step": torch.tensor(
                     float(saved["step"]), device=part.device if part.is_cuda else None
@@ -260,5 +290,6 @@ class AdamW:
 
     def _round(self) -> None:
         """The owned weights are their master, rounded."""
-        if self.own.dtype != self.master.dtype:
-            self.own.copy_(self.master)
+        for own, part in zip(self.own, self.parts, strict=True):
+            if own.dtype != part.dtype:
+                own.copy_(part)

@@ -81,12 +81,15 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
     else:
         rows = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
         weights = [Weight(**{**row, "shape": tuple(row["shape"])}) for row in rows]
-        comparisons = Comparisons(records, grid=grid, weights=weights, reference=expected)
+        comparisons = Comparisons(
+            records, grid=grid, weights=weights, reference=expected, shard=plan.get("shard")
+        )
         sent, wrong = compare_sent(
             [record["counts"] for record in records],
             predicted=plan.collectives,
             grid=grid,
             kv_heads=plan.model.kv_heads,
+            shard=plan.get("shard"),
         )
         for name, comparison in comparisons.by_name().items():
             result[name] = comparison.result()

@@ -38,8 +38,25 @@ class Place(NamedTuple):
     """The ranks that hold this piece alike; None where it is held once in a replica."""
 
 
+class Piece(NamedTuple):
+    """What a rank owns of a weight: a run of its elements from `offset` on.
+
+    `start` and `stop` say where it lies in all that the rank owns.
+    """
+
+    place: Place
+    offset: int
+    start: int
+    stop: int
+
+    @property
+    def decays(self) -> bool:
+        """Whether the weight is a matrix."""
+        return len(self.place.shape) > 1
+
+
 class Region(NamedTuple):
-    """A range of the flat buffer in which everything decays, or nothing does."""
+    """A range of what a rank owns in which everything decays, or nothing does."""
 
     start: int
     stop: int
@@ -65,7 +82,7 @@ class Weights:
         multiple: int = 1,
     ) -> None:
         named = [(name, p, cut_of(name, cut or {})) for name, p in model.named_parameters()]
-        named.sort(key=lambda item: _rank(item[1], item[2]))
+        named.sort(key=lambda item: order_of(item[1], item[2]))
         places, at, whole = [], 0, 0
         for name, parameter, dim in named:
             stop = at + parameter.numel()
@@ -91,35 +108,48 @@ class Weights:
         """The weight at `place` in a buffer of this layout."""
         return buffer[place.start : place.stop].view(place.shape)
 
-    def regions(self) -> list[Region]:
-        """The buffer as runs of weights that decay and of weights that do not."""
-        regions: list[Region] = []
+    def pieces(self, owned: slice) -> tuple[Piece, ...]:
+        """What the range `owned` of the buffer has of each weight."""
+        found = []
         for place in self.places:
-            decays = len(place.shape) > 1
-            if regions and regions[-1].decays == decays:
-                regions[-1] = Region(regions[-1].start, place.stop, decays)
-            else:
-                regions.append(Region(place.start, place.stop, decays))
-        return regions
-
-    def counted(self, *, once: Axis | None) -> list[tuple[int, int]]:
-        """Ranges of the buffer that together, over all ranks of a replica, name each weight once.
-
-        Whole weights are named on the first rank of `once`, copies on the first that has them.
-        """
-        ranges: list[tuple[int, int]] = []
-        for place in self.places:
-            others = once if place.cut is None else None
-            if not all(axis is None or axis.first for axis in (others, place.copies)):
-                continue
-            start = ranges.pop()[0] if ranges and ranges[-1][1] == place.start else place.start
-            ranges.append((start, place.stop))
-        return ranges
+            first, last = max(place.start, owned.start), min(place.stop, owned.stop)
+            if first < last:
+                start, stop = first - owned.start, last - owned.start
+                found.append(Piece(place, first - place.start, start, stop))
+        return tuple(found)
 
     def all_gather(self, *, axis: Axis) -> None:
         """Each rank of `axis` has updated its shard of the buffer; after this, all have all."""
         shard = self.buffer[shard_of(self.buffer, axis)]
         all_gather(self.buffer, shard, group=axis.group)
+
+
+def regions(pieces: Sequence[Piece], *, borders: Collection[int] = ()) -> list[Region]:
+    """The pieces as runs of what decays and of what does not; none goes over one of `borders`."""
+    found: list[Region] = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        joins = last is not None and last.stop == piece.start and piece.start not in borders
+        if last is not None and joins and last.decays == piece.decays:
+            found[-1] = last._replace(stop=piece.stop)
+        else:
+            found.append(Region(piece.start, piece.stop, piece.decays))
+    return found
+
+
+def counted(pieces: Sequence[Piece], *, once: Axis | None) -> list[tuple[int, int]]:
+    """Ranges that together, over all ranks that own something, name each weight once.
+
+    Whole weights are named on the first rank of `once`, copies on the first that has them.
+    """
+    ranges: list[tuple[int, int]] = []
+    for piece in pieces:
+        others = once if piece.place.cut is None else None
+        if not all(axis is None or axis.first for axis in (others, piece.place.copies)):
+            continue
+        start = ranges.pop()[0] if ranges and ranges[-1][1] == piece.start else piece.start
+        ranges.append((start, piece.stop))
+    return ranges
 
 
 def cut_of(name: str, cut: Mapping[str, int]) -> int | None:
@@ -145,6 +175,7 @@ def shard_of(buffer: Tensor, axis: Axis) -> slice:
     return slice(axis.rank * size, (axis.rank + 1) * size)
 
 
-def _rank(parameter: Tensor, cut: int | None) -> int:
+def order_of(parameter: Tensor, cut: int | None) -> int:
+    """Whole matrices, whole vectors, cut vectors, cut matrices."""
     whole, matrix = cut is None, parameter.dim() > 1
     return (0 if matrix else 1) if whole else (3 if matrix else 2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
-from parlay.compiler.ledger import shared
+from parlay.compiler.ledger import shared, units
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.compiler.spec.schema import Setting
@@ -218,9 +218,7 @@ def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
     if parallel.dp > 1 and parallel.zero > 0:
-        padded = -(-numel // parallel.dp) * parallel.dp
-        counter.add("dp", "reduce_scatter", dtypes.gradients, elements=padded)
-        counter.add("dp", "all_gather", dtypes.compute, elements=padded)
+        _sharded(counter, spec, held, numel)
         counter.add("world", "all_reduce", dtypes.wide, elements=1)
         return
     if parallel.dp > 1:
@@ -229,6 +227,41 @@ def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
     if parallel.tp * parallel.pp > 1:
         group = "_".join(a for a in ("tp", "pp") if getattr(parallel, a) > 1)
         counter.add(group, "all_reduce", dtypes.wide, elements=1)
+
+
+def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> None:
+    """ZeRO: gradients to the ranks that own them, weights to those that use them.
+
+    1: one buffer, once a step. 2: units, their gradients each microbatch. 3: their weights, too.
+    Where `shard` is a part of the replicas, what a rank owns is summed over the others.
+    """
+    parallel, dtypes, count = spec.parallel, dtypes_of(spec), microbatches(spec)
+    ranks = parallel.shard
+    group = "dp" if ranks == parallel.dp else "shard"
+
+    def send(collective: str, dtype: str, sent: units.Sent, times: int = 1) -> None:
+        if ranks > 1:
+            kind = Kind(group, collective, dtype)
+            counter.calls[kind] += times * sent.calls
+            counter.bytes[kind] += times * sent.elements * BYTES[dtype]
+
+    if parallel.zero == 1:
+        owned = -(-numel // ranks)
+        for collective, dtype in (
+            ("reduce_scatter", dtypes.gradients),
+            ("all_gather", dtypes.compute),
+        ):
+            send(collective, dtype, units.Sent(1, owned * ranks))
+    else:
+        owned, each = units.owned(spec, held), units.reduced(spec, held)
+        send("reduce_scatter", dtypes.gradients, each, count)
+        if parallel.zero == 2:
+            send("all_gather", dtypes.compute, each)
+        else:
+            send("all_gather", dtypes.compute, units.gathered(spec, held), count)
+    if ranks < parallel.dp:
+        for elements in _buckets(owned):
+            counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
 
 
 def _buckets(numel: int) -> Iterator[int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
+from parlay.compiler.ledger import units
 from parlay.compiler.ledger.held import table_of
 from parlay.compiler.ledger.parameters import Weight
 from parlay.compiler.spec.blocks import Spec
@@ -26,7 +27,7 @@ def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
 
     `kv`: tp ranks that hold one key/value head alike. `tp`: norms inside of heads, where no
     sequence parallelism sums them with the others. `embedding`: a tied embedding, on the first
-    stage and the last.
+    stage and the last. From ZeRO-2 on a rank has its shard of copies alone.
     """
     parallel = spec.parallel
     assert spec.model is not None
@@ -41,10 +42,11 @@ def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
             tied += times * weight.on_rank(tp=tp)
     if inside and tp > 1 and not parallel.sequence_parallel:
         yield Sum("tp", inside)
+    sharded = parallel.zero > 1 and parallel.shard > 1
     if copied:
-        yield Sum("kv", copied)
+        yield Sum("kv", units.copied(spec, held, "heads") if sharded else copied)
     if tied and spec.model.tied_embeddings and parallel.pp > 1:
-        yield Sum("embedding", tied)
+        yield Sum("embedding", units.copied(spec, held, "tied") if sharded else tied)
 
 
 def whole(spec: Spec, held: Sequence[Stage]) -> int:

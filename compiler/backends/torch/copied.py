@@ -90,6 +90,12 @@ def parts(structure: Structure) -> list[str]:
             f"# {at('model.kv_heads')}: the tp ranks that hold one of them alike.",
             'mesh.split("tp", plan.model.kv_heads, name="kv")',
         ]
+    if structure.replicates:
+        lines += [
+            f"# {at('parallel.shard')}: neighbours on dp that share one copy of the state.",
+            'mesh.split("dp", plan.mesh.dp // plan.shard, name="shard")',
+            'mesh.across("dp", plan.mesh.dp // plan.shard, name="replicate")',
+        ]
     if structure.tied_stages:
         lines += [
             f"# {at('model.tied_embeddings')}: the first stage and the last.",

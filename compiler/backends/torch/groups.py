@@ -22,6 +22,8 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
     layout = structure.layout
     names = [*structure.axes, *("_".join(plane) for plane in planes(structure))]
     found = {name: layout.group_of(name, rank) for name in names}
+    if structure.replicates:
+        found |= {name: layout.group_of(name, rank) for name in ("shard", "replicate")}
     if structure.kv:
         tp = layout.group_of("tp", rank)
         size = len(tp) // structure.model.kv_heads

@@ -86,6 +86,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "log": {"every": spec.log.every},
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
+        **({"shard": parallel.shard} if replicates(spec) else {}),
         "buckets": {"gradients": communication.GRADIENT_BUCKET},
         "peak_flops": flops.peak(cluster.node.gpu, train.precision),
         "flops_per_token": flops.per_token(spec),
@@ -102,6 +103,12 @@ def rotary_dim(model: Model) -> int | None:
     if model.position != "rope" or model.rope is None:
         return None
     return int(model.head_dim * model.rope["partial"])
+
+
+def replicates(spec: Spec) -> bool:
+    """Whether the replicas share several copies of the training state between them (HSDP)."""
+    parallel = spec.parallel
+    return parallel.zero > 0 and 1 < parallel.dp * parallel.cp != parallel.shard
 
 
 def saves(spec: Spec) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
-from parlay.compiler.backends.torch.plan import mesh_axes, plan_of
+from parlay.compiler.backends.torch.plan import mesh_axes, plan_of, replicates
 from parlay.compiler.backends.torch.shrink import folded, shrink
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.ledger import parameters
@@ -26,6 +26,8 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
         spec = shrink(phase.spec, layout.stages, degrees)
         small = lay_out(spec)
         plan = plan_of(replace(phase, spec=spec), small, axes=mesh_axes(phase))
+        if replicates(phase.spec):
+            plan["shard"] = spec.parallel.shard
         plan["data"] = {"format": "tokens", "path": "../tokens.bin"}
         yield {
             "code/plan.json": dump(plan),

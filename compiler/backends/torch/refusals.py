@@ -23,7 +23,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "model.mtp_layers": (0,),
     "parallel.cp": (1,),
     "parallel.ep": (1,),
-    "parallel.zero": (0, 1),
+    "parallel.zero": (0, 1, 2, 3),
     "parallel.schedule": ("gpipe", "one_f_one_b", "interleaved"),
     "parallel.offload": ("none",),
     "train.precision": ("fp32", "bf16"),
@@ -63,7 +63,6 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     yield from _recompute(phase)
-    yield from _shard(phase)
     if spec.train.steps is None and spec.train.tokens is None:
         yield error(
             CODE,
@@ -155,21 +154,6 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 words,
                 help=["it expresses `core_attention` and `mlp` of a layer, and `full` layers"],
             )
-
-
-def _shard(phase: Phase) -> Iterator[Diagnostic]:
-    parallel = phase.spec.parallel
-    if None in (parallel.zero, parallel.shard, parallel.dp, parallel.cp):
-        return  # told where they are wrong
-    if parallel.zero > 0 and parallel.shard != parallel.dp * parallel.cp:
-        place, words = phase.origins.label("parallel.shard", "a part of the replicas")
-        yield error(
-            CODE,
-            "target torch shards over all replicas",
-            place,
-            words,
-            help=["without `shard` it is dp · cp"],
-        )
 
 
 def _master(phase: Phase) -> Iterator[Diagnostic]:

@@ -19,21 +19,26 @@ from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
 AXES: Final = ("tp", "cp", "dp", "pp")
+REPLICATE: Final = "replicate"
 
 
 def folded(spec: Spec) -> Iterator[dict[str, int]]:
     """Degrees of at most eight ranks in which every pair of axes above 1 meets at least once.
 
-    As they stand where they fit; else each axis is 2, three of them at a time.
+    As they stand where they fit; else each axis is 2, three of them at a time. Where replicas keep
+    several copies of the training state, `dp` is one copy and `replicate` their number.
     """
     parallel = spec.parallel
     degrees = {axis: getattr(parallel, axis) for axis in AXES}
+    replicas = degrees["dp"] * degrees["cp"] // parallel.shard if parallel.zero else 1
+    if replicas > 1:  # two axes in the place of one
+        degrees |= {"dp": degrees["dp"] // replicas, REPLICATE: replicas}
     if prod(degrees.values()) <= MOST_RANKS:
         yield degrees
         return
-    above = [axis for axis in AXES if degrees[axis] > 1]
+    above = [axis for axis in degrees if degrees[axis] > 1]
     for chosen in combinations(above, min(3, len(above))):
-        yield {axis: 2 if axis in chosen else 1 for axis in AXES}
+        yield {axis: 2 if axis in chosen else 1 for axis in degrees}
 
 
 def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Spec:
@@ -63,7 +68,7 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
         parallel,
         tp=degrees["tp"],
         cp=degrees["cp"],
-        dp=degrees["dp"],
+        dp=degrees["dp"] * degrees.get(REPLICATE, 1),
         pp=degrees["pp"],
         shard=degrees["dp"] * degrees["cp"],
         vocab_multiple=min(parallel.vocab_multiple, 4),

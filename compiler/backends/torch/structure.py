@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.plan import mesh_axes, saves
+from parlay.compiler.backends.torch.plan import mesh_axes, replicates, saves
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import chunks_of
 from parlay.compiler.spec.blocks import Checkpoint, Model, Parallel, Train
@@ -79,6 +79,26 @@ class Structure:
     def zero(self) -> bool:
         """Whether masters and optimizer state are cut over dp."""
         return self.dp and self.parallel.zero > 0
+
+    @property
+    def scatters(self) -> bool:
+        """Whether gradients are cut over dp too, from microbatch to microbatch."""
+        return self.dp and self.parallel.zero > 1
+
+    @property
+    def gathers(self) -> bool:
+        """Whether weights are cut over dp too, and are whole only while they are used."""
+        return self.dp and self.parallel.zero > 2
+
+    @property
+    def replicates(self) -> bool:
+        """Whether a part of dp shares one copy of the training state, and the rest has others."""
+        return self.zero and replicates(self.phase.spec)
+
+    @property
+    def shard_axis(self) -> str:
+        """The axis whose ranks share one copy of the training state."""
+        return "shard" if self.replicates else "dp"
 
     @property
     def checkpoint(self) -> Checkpoint:

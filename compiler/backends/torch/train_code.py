@@ -19,6 +19,7 @@ def context(structure: Structure) -> dict[str, Any]:
     zero, chunked = structure.zero, structure.chunked
     norm = [f"over=job.mesh.{owners}"] if (owners := _owners(structure)) else []
     norm += ["once=job.mesh.tp"] if tp else []
+    norm += ["replicas=job.mesh.replicate"] if structure.replicates else []
     writes = [f"mesh.pp.{'last'}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
@@ -34,7 +35,14 @@ def context(structure: Structure) -> dict[str, Any]:
         "device": Code("mesh.device" if structure.mesh else "device"),
         "zero": zero,
         "model_class": Code("Chunks" if chunked else structure.class_name),
-        "gradients_class": Code("ShardedGradients" if zero else "Gradients"),
+        "gradients_class": Code(_gradients(structure)),
+        "weights_class": Code("UnitWeights" if structure.scatters else "Weights"),
+        "scatters": structure.scatters,
+        "gathers": structure.gathers,
+        "replicates": structure.replicates,
+        "shard_axis": Code(f"mesh.{structure.shard_axis}"),
+        "all_gather": Code(_all_gather(structure)),
+        "gathered_again": Code(_all_gather(structure).replace("job.mesh", "mesh")),
         "model_built": [Code(line) for line in _model_built(structure)],
         "weights_built": [Code(line) for line in _weights_built(structure)],
         "filled": [Code(line) for line in _filled(structure)],
@@ -47,9 +55,12 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "stages": Code("job.model.stages" if chunked else "[job.model]"),
         "reduced": Code(
-            "job.gradients.reduce_scatter(axis=mesh.dp)"
+            f"job.gradients.reduce_scatter(axis=mesh.{structure.shard_axis})"
             if zero
             else f"job.gradients.all_reduce(axis=mesh.dp, bucket={plan_name}.buckets.gradients)"
+        ),
+        "replicated": Code(
+            f"job.gradients.all_reduce(axis=mesh.replicate, bucket={plan_name}.buckets.gradients)"
         ),
         "data_rank": Code("mesh.dp.rank" if dp else "0"),
         "data_ranks": Code("mesh.dp.size" if dp else "1"),
@@ -112,7 +123,11 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments.append("device=mesh.device" if structure.mesh else "device=device")
     arguments += ["cut=CUT"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure)) else []
-    arguments += ["multiple=mesh.dp.size"] if structure.zero else []
+    axis = f"mesh.{structure.shard_axis}"
+    if structure.scatters:
+        arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
+        return call("weights = UnitWeights(", arguments, indent=4)
+    arguments += [f"multiple={axis}.size"] if structure.zero else []
     return call("weights = Weights(", arguments, indent=4)
 
 
@@ -120,7 +135,22 @@ def _filled(structure: Structure) -> list[str]:
     arguments = ["model", "plan=plan"]
     arguments += ["cut=CUT", "axis=mesh.tp"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure, axes=("kv",))) else []
+    arguments += ["gathered=weights.drawn"] if structure.gathers else []
     return call("init.fill(", arguments, indent=4)
+
+
+def _gradients(structure: Structure) -> str:
+    if structure.scatters:
+        return "ScatteredGradients"
+    return "ShardedGradients" if structure.zero else "Gradients"
+
+
+def _all_gather(structure: Structure) -> str:
+    """What makes weights whole after an update; empty where they never are between steps."""
+    if structure.gathers or not structure.zero:
+        return ""
+    axis = "" if structure.scatters else f"axis=job.mesh.{structure.shard_axis}"
+    return f"job.weights.all_gather({axis})"
 
 
 def _where(structure: Structure) -> list[str]:
@@ -146,10 +176,17 @@ def _says(structure: Structure) -> str:
         with_sequence = " with sequence parallelism" if structure.sp else ""
         parts.append(f"tp {parallel.tp}{with_sequence}")
     if "dp" in structure.axes:
-        parts.append(f"dp {parallel.dp}" + (" with ZeRO-1" if structure.zero else ""))
+        parts.append(f"dp {parallel.dp}" + _zero(structure))
     if "pp" in structure.axes:
         parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
     return ", ".join(parts) or "one process"
+
+
+def _zero(structure: Structure) -> str:
+    if not structure.zero:
+        return ""
+    copies = f" over {structure.parallel.shard} ranks each" if structure.replicates else ""
+    return f" with ZeRO-{structure.parallel.zero}{copies}"
 
 
 def _imports(structure: Structure) -> list[str]:
@@ -164,16 +201,21 @@ def _imports(structure: Structure) -> list[str]:
     lines += [f"from parlay.runtime import {pieces}"]
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
-    lines += ["from parlay.runtime.data import Loader", "from parlay.runtime.log import Log"]
+    lines += ["from parlay.runtime.data import Loader"]
+    lines += ["from parlay.runtime.gather import gather_on_use"] if structure.gathers else []
+    lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
     batch = "Batch, Chunks" if structure.chunked else "Batch"
     lines += [f"from parlay.runtime.pipeline import {batch}"]
     lines += ["from parlay.runtime.plan import Plan"]
+    if structure.scatters:
+        lines += ["from parlay.runtime.scatter import ScatteredGradients"]
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
-    gradients = "ShardedGradients" if structure.zero else "Gradients"
-    lines += [f"from parlay.runtime.shard import AdamW, {gradients}"]
+    held = "" if structure.scatters else f", {_gradients(structure)}"
+    lines += [f"from parlay.runtime.shard import AdamW{held}"]
     lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
-    lines += ["from parlay.runtime.weights import Weights", "from torch import Tensor"]
-    return lines
+    if structure.scatters:
+        return [*lines, "from parlay.runtime.units import UnitWeights", "from torch import Tensor"]
+    return [*lines, "from parlay.runtime.weights import Weights", "from torch import Tensor"]

@@ -1,0 +1,136 @@
+"""Weights in units, each gathered and reduced on its own (ZeRO-2 and 3), as `runtime/units.py` cuts
+them: what stands before the layers, each layer, what stands behind them.
+
+A rank owns an equal share of each unit, which is padded for it; copies, weights that several ranks
+of a replica hold alike, are padded on their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from parlay.compiler.layout import Stage
+from parlay.compiler.ledger.held import table_of
+from parlay.compiler.ledger.parameters import Weight
+from parlay.compiler.spec.blocks import Spec
+
+
+class Unit(NamedTuple):
+    """Elements on one rank of tp: what a replica holds once, and copies by kind."""
+
+    once: int
+    heads: int = 0
+    tied: int = 0
+
+    def padded(self, ranks: int) -> int:
+        """Elements that travel."""
+        return sum(-(-part // ranks) * ranks for part in self)
+
+
+class Sent(NamedTuple):
+    """Messages of so many elements together."""
+
+    calls: int
+    elements: int
+
+    def __add__(self, other: object) -> Sent:
+        assert isinstance(other, Sent)
+        return Sent(self.calls + other.calls, self.elements + other.elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units of one chunk, in the order of a forward; `layers` by kind, with their number."""
+
+    first: Unit | None
+    layers: tuple[tuple[Unit, int], ...]
+    last: Unit | None
+
+    def all(self) -> Iterator[tuple[Unit, int]]:
+        """Each unit and how often there is one."""
+        ends = [(unit, 1) for unit in (self.first, self.last) if unit is not None]
+        yield from (*ends, *self.layers)
+
+
+def units_of(spec: Spec, chunk: Stage) -> Units:
+    """The units of one chunk, of dense weights alone."""
+    table = table_of(spec)
+    mixed = 0
+    if table.mixture is not None:
+        before = table.mixture.layers_before
+        mixed = before(chunk.last + 1) - before(chunk.first)
+    numbers = [(kind, mixed if kind.experts else chunk.layers - mixed) for kind in table.kinds]
+    last: tuple[Weight, ...] = ()
+    if chunk.head:
+        last = (*table.further, *table.last, *(() if chunk.embedding else table.copied))
+    return Units(
+        _unit(spec, table.first if chunk.embedding else ()),
+        tuple((unit, n) for kind, n in numbers if n and (unit := _unit(spec, kind.rows))),
+        _unit(spec, last),
+    )
+
+
+def _unit(spec: Spec, rows: Iterable[Weight]) -> Unit | None:
+    """The unit of some weights; None where there are none."""
+    assert spec.model is not None
+    tp, tied = spec.parallel.tp, spec.model.tied_embeddings and spec.parallel.pp > 1
+    parts: Counter[str] = Counter()
+    for row in rows:
+        if not row.expert:
+            kind = "heads" if row.copies(tp=tp) > 1 else "once"
+            kind = "tied" if tied and row.name == "embedding.weight" else kind
+            parts[kind] += row.on_rank(tp=tp)
+    return Unit(parts["once"], parts["heads"], parts["tied"]) if parts else None
+
+
+# ── What travels ──────────────────────────────────────────────────────────────
+
+
+def reduced(spec: Spec, held: Sequence[Stage]) -> Sent:
+    """Every unit once: the gradients of a microbatch, the weights after an update of ZeRO-2."""
+    ranks, sent = spec.parallel.shard, Sent(0, 0)
+    for chunk in held:
+        for unit, times in units_of(spec, chunk).all():
+            sent += Sent(times, times * unit.padded(ranks))
+    return sent
+
+
+def gathered(spec: Spec, held: Sequence[Stage]) -> Sent:
+    """The weights that a microbatch gathers under ZeRO-3, forward and backward.
+
+    Two ends are spared the second time: an embedding, whose backward reads no weight unless a norm
+    stands behind it, and the head of a model without stages, whose backward follows at once. A tied
+    embedding of one stage is gathered for the head once more.
+    """
+    assert spec.model is not None
+    ranks, sent = spec.parallel.shard, Sent(0, 0)
+    for chunk in held:
+        units = units_of(spec, chunk)
+        tied = spec.model.tied_embeddings and chunk.embedding and chunk.head
+        ends = [(units.first, 2 if spec.model.embedding_norm else 1)]
+        ends += [(unit, _heads(spec)) for unit in (units.last, units.first if tied else None)]
+        for unit, times in (*ends, *((unit, 2 * number) for unit, number in units.layers)):
+            if unit is not None:
+                sent += Sent(times, times * unit.padded(ranks))
+    return sent
+
+
+def _heads(spec: Spec) -> int:
+    return 2 if spec.parallel.pp > 1 else 1
+
+
+def owned(spec: Spec, held: Sequence[Stage]) -> int:
+    """Elements that a rank owns of all units, padding included."""
+    return reduced(spec, held).elements // spec.parallel.shard
+
+
+def copied(spec: Spec, held: Sequence[Stage], kind: str) -> int:
+    """Elements that a rank owns of the copies of `kind`, `heads` or `tied`."""
+    ranks, parts = spec.parallel.shard, 0
+    for chunk in held:
+        for unit, times in units_of(spec, chunk).all():
+            parts += times * -(-getattr(unit, kind) // ranks)
+    return parts
