@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from parlay.dsl.units import Dimension
@@ -297,6 +298,7 @@ SWITCH = Switch()
 
 
 _fields: dict[type[Any], tuple[FieldSchema, ...]] = {}
+_by_name: dict[type[Any], dict[str, FieldSchema]] = {}
 
 
 def fields_of(block: type[Any]) -> tuple[FieldSchema, ...]:
@@ -308,6 +310,9 @@ def fields_of(block: type[Any]) -> tuple[FieldSchema, ...]:
     return _fields[block]
 
 
+@cache
 def field_of(block: type[Any], name: str) -> FieldSchema | None:
     """The field called `name` in the language."""
-    return next((schema for schema in fields_of(block) if schema.name == name), None)
+    if block not in _by_name:
+        _by_name[block] = {schema.name: schema for schema in fields_of(block)}
+    return _by_name[block].get(name)
