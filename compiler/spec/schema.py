@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 from parlay.dsl.units import Dimension
@@ -310,9 +309,11 @@ def fields_of(block: type[Any]) -> tuple[FieldSchema, ...]:
     return _fields[block]
 
 
-@cache
+_named: dict[type[Any], dict[str, FieldSchema]] = {}
+
+
 def field_of(block: type[Any], name: str) -> FieldSchema | None:
     """The field called `name` in the language."""
-    if block not in _by_name:
-        _by_name[block] = {schema.name: schema for schema in fields_of(block)}
-    return _by_name[block].get(name)
+    if block not in _named:
+        _named[block] = {schema.name: schema for schema in fields_of(block)}
+    return _named[block].get(name)
