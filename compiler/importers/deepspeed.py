@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from parlay.compiler import catalog
-from parlay.compiler.importers import arguments, hf, megatron
 from parlay.compiler.importers import deepspeed_config as keys
+from parlay.compiler.importers import deepspeed_fork, hf
+from parlay.compiler.importers import deepspeed_recipe as recipe
 from parlay.compiler.importers.deepspeed_config import Config
 from parlay.compiler.importers.deepspeed_files import Job, find
 from parlay.compiler.importers.deepspeed_plan import cp_of, from_plan
-from parlay.compiler.importers.deepspeed_rest import TARGET, rest
+from parlay.compiler.importers.deepspeed_rest import TARGET, rest, without_options
 from parlay.compiler.importers.hf import Unreadable
 from parlay.compiler.importers.hf_job import put
-from parlay.compiler.importers.written import Draft, Imported, listing, string
+from parlay.compiler.importers.written import Draft, Imported, string
 
 NODE: Final = "dgx-h100"
 BLOCKS: Final = ("model", "cluster", "parallel", "train", "data", "checkpoint", "log")
@@ -46,16 +47,6 @@ OF_THE_ENGINE: Final = (
 )
 """Options of a script that say nothing of the job."""
 
-OF_THE_FORK: Final = (
-    "--deepspeed",
-    "--deepspeed_config",
-    "--deepspeed-config",
-    "--deepspeed-activation-checkpointing",
-    "--embed-layernorm",
-    "--checkpoint-activations",
-)
-"""Options of Megatron-DeepSpeed that Megatron-LM does not have, and that are read here."""
-
 
 def read(
     path: Path, *, gpus: int | None = None, node: str = NODE, model: str | None = None
@@ -67,7 +58,7 @@ def read(
     job = find(path)
     title = f"From {path.name}, a run of DeepSpeed."
     if "num-layers" in job.script:
-        return _of_megatron(job, title, gpus=gpus, node=node)
+        return deepspeed_fork.drafted(job, title, gpus=gpus, node=node).finished()
     draft = Draft(title, {name: {} for name in BLOCKS})
     draft.blocks[TARGET] = {}
     draft.heads[TARGET] = 'target "deepspeed"'
@@ -97,7 +88,7 @@ def read(
     rest(config, draft)
     _arguments(job, draft)
     draft.lost += job.lost
-    return _finished(draft)
+    return without_options(draft).finished()
 
 
 def _recipe(job: Job, config: Config, draft: Draft, pp: int) -> None:
@@ -105,11 +96,12 @@ def _recipe(job: Job, config: Config, draft: Draft, pp: int) -> None:
     if not job.plan and not any(name in job.script for name in LENGTHS):
         draft.assumed.append("seq = 2048: no length of a sequence is given")
     draft.set("train.seq", str(length))
-    keys.numbers(config, draft, pp=pp)
-    rate = keys.optimizer(config, draft)
+    recipe.numbers(config, draft, pp=pp)
+    rate = recipe.optimizer(config, draft)
     steps = job.plan.get("steps") or _whole(job.argument("max-steps", "train-steps"))
-    keys.schedule(config, draft, rate, steps if isinstance(steps, int) else None)
-    keys.log(config, draft)
+    recipe.schedule(config, draft, rate, steps if isinstance(steps, int) else None)
+    recipe.log(config, draft)
+    recipe.saves(config, draft)
     if job.flag("gradient-checkpointing", "activation-checkpointing", "checkpoint-activations"):
         draft.set("train.recompute", "full")
     seed = _whole(job.argument("seed"))
@@ -121,13 +113,6 @@ def _recipe(job: Job, config: Config, draft: Draft, pp: int) -> None:
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdecimal() else None
-
-
-def _finished(draft: Draft) -> Imported:
-    if not draft.blocks.get(TARGET):
-        draft.blocks.pop(TARGET, None)
-        draft.heads.pop(TARGET, None)
-    return draft.finished()
 
 
 # ── Model ─────────────────────────────────────────────────────────────────────
@@ -202,91 +187,6 @@ def _cluster(draft: Draft, world: tuple[int, int] | None, ranks: int, node: str,
     for name in ("include", "exclude", "i", "e"):
         for given in job.launcher.get(name, ()):
             draft.lost.append(f"--{name} {given}: every host is counted")
-
-
-# ── Megatron-DeepSpeed ────────────────────────────────────────────────────────
-
-
-def _of_megatron(job: Job, title: str, *, gpus: int | None, node: str) -> Imported:
-    """A script of Megatron-DeepSpeed: sizes and recipe by its options, ZeRO by its file."""
-    given = arguments.parsed(job.words)
-    given.launcher = {name: values[0] for name, values in job.launcher.items() if values}
-    given.environment, given.unset = job.environment, job.unset
-    stage = given.whole("--zero-stage")
-    for name in OF_THE_FORK:
-        given.has(name)
-    if given.text("--position-embedding-type") == "alibi":
-        given.values["--position-embedding-type"] = ("none",)
-        alibi = True
-    else:
-        alibi = False
-    rows, method = given.whole("--pad-vocab-size-to"), given.text("--pp-partition-method")
-    draft = megatron.drafted(given, title, gpus, node)
-    if alibi:
-        draft.set("model.position", "alibi")
-    if given.has("--embed-layernorm"):
-        draft.set("model.embedding_norm", "on")
-    if rows is not None and "--vocab-size" not in given.values:
-        draft.set("model.vocab", str(rows))
-        draft.assumed = [line for line in draft.assumed if not line.startswith("vocab = ")]
-        draft.assumed.append(f"vocab = {rows}: rows of the embedding, padding among them")
-    if given.has("--checkpoint-activations"):
-        draft.set("train.recompute", "full")
-    _stages(draft, method or "type:transformer")
-    draft.blocks[TARGET] = {}
-    draft.heads[TARGET] = 'target "deepspeed"'
-    wanted = {
-        name: draft.blocks["train"].get(name) for name in ("precision", "clip", "micro_batch")
-    }
-    config = Config(job, draft)
-    keys.sharding(config, draft)
-    if not config.has("zero_optimization.stage") and stage is not None:
-        draft.set("parallel.zero", str(min(3, stage)))
-    keys.degrees(config)
-    pp = int(draft.blocks["parallel"]["pp"])
-    keys.numbers(config, draft, pp=pp)
-    every = config.whole("steps_per_print")
-    if every is not None and str(every) != draft.blocks["log"]["every"]:
-        draft.lost.append(f"steps_per_print = {every}: the command says --log-interval")
-    _against_the_command(config, draft, wanted)
-    rest(config, draft)
-    draft.lost += job.lost
-    return _finished(draft)
-
-
-def _stages(draft: Draft, method: str) -> None:
-    """Layers of each stage, as DeepSpeed deals out what the method names."""
-    pp, layers = int(draft.blocks["parallel"]["pp"]), int(draft.blocks["model"]["layers"])
-    ends = 1 if "embedding" in method else 0  # the embedding, and the head that is tied to it
-    if pp == 1 or (not ends and layers % pp == 0):
-        return
-    each, over = divmod(layers + 2 * ends, pp)
-    counts = [each + (stage < over) for stage in range(pp)]
-    counts[0], counts[-1] = counts[0] - ends, counts[-1] - ends
-    if over or min(counts) < 1 or "type:" not in method:
-        draft.lost.append(f"--pp-partition-method {method}: stages = auto is written")
-        draft.set("parallel.stages", "auto")
-    else:
-        draft.set("parallel.stages", listing(map(str, counts)))
-
-
-def _against_the_command(config: Config, draft: Draft, wanted: dict[str, Any]) -> None:
-    """Sizes of the batch are the command's; where the configuration has others, that is told."""
-    if not config.has("gradient_clipping"):
-        draft.set("train.clip", str(wanted["clip"]))
-    train = draft.blocks["train"]
-    micro = config.whole("train_micro_batch_size_per_gpu")
-    total = config.whole("train_batch_size")
-    config.whole("gradient_accumulation_steps")
-    for name, ours, theirs in (
-        ("train_micro_batch_size_per_gpu", "micro_batch", micro),
-        ("train_batch_size", "global_batch", total),
-    ):
-        if theirs is not None and str(theirs) != train[ours]:
-            draft.lost.append(f"{name} = {theirs}: the command says {train[ours]}")
-    if train["precision"] != wanted["precision"]:
-        said = f"the command says {wanted['precision']}, the configuration {train['precision']}"
-        draft.lost.append(f"precision: {said}")
 
 
 # ── What is left ──────────────────────────────────────────────────────────────

@@ -1,12 +1,13 @@
-"""ds_config.json to the blocks `parallel`, `train` and `log`: each key taken once."""
+"""ds_config.json by its keys, each taken once; sizes of the batch, degrees, and ZeRO."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import gcd
 from typing import Any, Final
 
 from parlay.compiler.importers.deepspeed_files import Job
-from parlay.compiler.importers.written import Draft, listing, number, switch, variant
+from parlay.compiler.importers.written import Draft, switch
 
 MISSING: Final = object()
 AUTO: Final = "auto"
@@ -23,6 +24,19 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "scheduler.params.total_num_steps": "max-steps",
 }
 """Keys that may be `auto`, and the option of Hugging Face's Trainer that then says their value."""
+
+USUAL: Final[Mapping[str, Any]] = {
+    "train_micro_batch_size_per_gpu": 8,
+    "gradient_accumulation_steps": 1,
+    "gradient_clipping": 1.0,
+    "optimizer.params.lr": 5e-5,
+    "optimizer.params.betas": [0.9, 0.999],
+    "optimizer.params.eps": 1e-8,
+    "optimizer.params.weight_decay": 0.0,
+    "scheduler.params.warmup_min_lr": 0,
+    "scheduler.params.warmup_num_steps": 0,
+}
+"""What that Trainer puts in the place of `auto` where no option is given."""
 
 FLAGS: Final[Mapping[str, str]] = {"bf16.enabled": "bf16", "fp16.enabled": "fp16"}
 
@@ -52,9 +66,15 @@ class Config:
 
     def _said(self, path: str) -> Any:
         """What the command line says of a key that is `auto`."""
-        if path in FLAGS and FLAGS[path] in self._job.script:
+        if path in FLAGS and self._job.script:
             return self._job.flag(FLAGS[path])
+        if path == "optimizer.params.betas" and (betas := self.betas()):
+            return betas
         text = self._job.argument(ARGUMENTS[path]) if path in ARGUMENTS else None
+        if text is None and path in USUAL:
+            usual = USUAL[path]
+            self._draft.assumed.append(f"{path} = {usual}: auto, which Hugging Face's Trainer sets")
+            return usual
         if text is None:
             self._draft.lost.append(f"{path} = auto: the training script decides it")
             return None
@@ -63,6 +83,33 @@ class Config:
         except ValueError:
             self._draft.lost.append(f"{path} = auto, which is {text}: no number")
             return None
+
+    def betas(self) -> list[float] | None:
+        """The decay rates of the moments, where the command line has one of them."""
+        given = [self._job.argument(f"adam-beta{n}") for n in (1, 2)]
+        if given == [None, None]:
+            return None
+        try:
+            return [float(text or usual) for text, usual in zip(given, (0.9, 0.999), strict=True)]
+        except ValueError:
+            self._draft.lost.append(f"--adam-beta1 {given[0]}, --adam-beta2 {given[1]}: no numbers")
+            return None
+
+    def argument(self, option: str) -> float | None:
+        """A number of the command line; what is none is told and stays out."""
+        text = self._job.argument(option)
+        try:
+            found = None if text is None else float(text)
+        except ValueError:
+            found = -1.0
+        if found is not None and not 0 <= found < 1e15:
+            self._draft.lost.append(f"--{option} {text}: no number")
+            return None
+        return found
+
+    def word(self, option: str) -> str | None:
+        """A word of the command line."""
+        return self._job.argument(option)
 
     def is_auto(self, path: str) -> bool:
         """Whether a key is left to the training script."""
@@ -168,7 +215,7 @@ def batch(config: Config, draft: Draft, dp: int | None) -> tuple[int, int, int]:
     total = config.whole("train_batch_size", known=micro is not None and steps is not None)
     if dp is None and total and micro and total % (micro * (steps or 1)) == 0:
         dp = total // (micro * (steps or 1))
-    dp = dp or 8
+    dp = dp or (gcd(total, 8) if total else 8)
     if micro is None and total is not None:
         micro = max(1, total // (dp * (steps or 1)))
     if micro is None:
@@ -182,93 +229,6 @@ def batch(config: Config, draft: Draft, dp: int | None) -> tuple[int, int, int]:
     draft.set("train.micro_batch", str(micro))
     draft.set("train.global_batch", str(micro * steps * dp))
     return micro, steps, dp
-
-
-def numbers(config: Config, draft: Draft, *, pp: int) -> None:
-    """Precision, and the dtype of gradients, masters and moments.
-
-    A pipeline in bf16 has an optimizer of its own: it sums in fp32, and is cut over dp.
-    """
-    autos = [config.is_auto(f"{name}.enabled") for name in ("bf16", "bfloat16", "fp16")]
-    brain = config.flag("bf16.enabled") or config.flag("bfloat16.enabled")
-    half = config.flag("fp16.enabled")
-    if any(autos) and not (brain or half):
-        brain = any(autos[:2])
-        half = not brain
-        draft.assumed.append(f"precision = {'bf16' if brain else 'fp16'}: it is auto")
-    precision = "bf16" if brain else "fp16" if half else "fp32"
-    draft.set("train.precision", precision)
-    if config.flag("bf16.bf16_master_weights_and_grads"):
-        draft.set("train.master", "none")
-    widths = {
-        config.text(path) for path in ("data_types.grad_accum_dtype", "communication_data_type")
-    } - {""}
-    own = pp > 1 and precision == "bf16"
-    if own and draft.blocks["parallel"].get("zero") == "0":
-        draft.set("parallel.zero", "1")
-        draft.assumed.append("zero = 1: the optimizer of a bf16 pipeline is cut over dp")
-    if precision == "bf16" and widths <= {"bf16", "bfp16"} and (widths or not own):
-        # Unless it is told otherwise, gradients are summed in the dtype of the weights.
-        draft.set("train.gradients", "bf16")
-    elif precision == "fp16" and widths != {"fp32"}:
-        draft.lost.append("gradients in fp16: fp32 is written")
-    elif len(widths) > 1 or not widths <= {"fp32"}:
-        draft.lost.append(f"gradients in {' and '.join(sorted(widths))}: fp32 is written")
-    draft.set("train.clip", number(config.real("gradient_clipping", 0.0)))
-
-
-def optimizer(config: Config, draft: Draft) -> float:
-    """The optimizer; the peak of the learning rate."""
-    name, params = config.text("optimizer.type"), "optimizer.params"
-    if not config.has("optimizer"):
-        draft.assumed.append("adamw(lr = 0.001): no optimizer is given, the script has its own")
-    elif name.lower() not in ("adam", "adamw"):
-        draft.lost.append(f"optimizer.type {name}: adamw is written")
-    elif name.lower() == "adam" and not config.flag(f"{params}.adam_w_mode", True):
-        draft.lost.append("optimizer.params.adam_w_mode false: decay is written apart")
-    config.flag(f"{params}.adam_w_mode", True)
-    if not config.flag(f"{params}.bias_correction", True):
-        draft.lost.append(f"{params}.bias_correction false: it is corrected")
-    rate = config.real(f"{params}.lr", 1e-3)
-    options = {
-        "lr": number(rate),
-        "betas": listing(map(number, config.reals(f"{params}.betas", (0.9, 0.999)))),
-        "eps": number(config.real(f"{params}.eps", 1e-8)),
-        "weight_decay": number(config.real(f"{params}.weight_decay", 0.0)),
-    }
-    if config.flag("bf16.bf16_optimizer_states"):
-        options["states"] = "bf16"
-    draft.set("train.optimizer", variant("adamw", **options))
-    return rate
-
-
-def schedule(config: Config, draft: Draft, rate: float, steps: int | None) -> None:
-    """The learning rate over the steps, and how many those are."""
-    name, params = config.text("scheduler.type"), "scheduler.params"
-    total = config.whole(f"{params}.total_num_steps")
-    if total is None and steps is None:
-        draft.assumed.append("steps = 1000: no number of steps is given")
-    draft.set("train.steps", str(total or steps or 1000))
-    if not name:
-        return
-    warmup = config.whole(f"{params}.warmup_num_steps")
-    config.real(f"{params}.warmup_max_lr", rate)
-    if (least := config.real(f"{params}.warmup_min_lr", 0.0)) > 0:
-        draft.lost.append(f"{params}.warmup_min_lr = {number(least)}: warm-up from 0 is written")
-    kind = config.text(f"{params}.warmup_type", "linear")
-    if name in ("WarmupLR", "WarmupDecayLR") and kind != "linear":
-        draft.lost.append(f"{params}.warmup_type {kind}: a linear one is written")
-    options = {"warmup": str(warmup)} if warmup is not None else {}
-    if name == "WarmupLR":
-        draft.set("train.lr_schedule", variant("constant", **options))
-    elif name == "WarmupDecayLR":
-        draft.set("train.lr_schedule", variant("linear", **options))
-    elif name == "WarmupCosineLR":
-        share = config.real(f"{params}.cos_min_ratio", 1e-4)
-        options["min_lr"] = number(float(f"{share * rate:.12g}"))
-        draft.set("train.lr_schedule", variant("cosine", **options))
-    else:
-        draft.lost.append(f"scheduler.type {name}: a constant rate is written")
 
 
 def sharding(config: Config, draft: Draft) -> None:
@@ -298,11 +258,3 @@ def sharding(config: Config, draft: Draft) -> None:
     overlaps = config.flag(path, stage == 3)
     if stage or config.has(path):
         draft.set("parallel.overlap", switch(overlaps))
-
-
-def log(config: Config, draft: Draft) -> None:
-    """What is reported."""
-    if every := config.whole("steps_per_print"):
-        draft.set("log.every", str(every))
-    if config.flag("tensorboard.enabled"):
-        draft.set("log.tensorboard", "on")

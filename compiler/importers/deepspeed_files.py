@@ -134,13 +134,28 @@ def _parsed(text: str) -> tuple[dict[str, Any], list[str]]:
         lost.extend(f"{n}: given twice, the last is read" for n in set(names) if names.count(n) > 1)
         return dict(found)
 
-    try:
-        config = json.loads(text, object_pairs_hook=pairs)
-    except (ValueError, RecursionError):
-        raise Unreadable("it is no JSON") from None
+    for form in (text, _plain(text)):
+        try:
+            config = json.loads(form, object_pairs_hook=pairs)
+            break
+        except (ValueError, RecursionError):
+            lost.clear()
+    else:
+        raise Unreadable("it is no JSON")
     if not isinstance(config, dict):
         raise Unreadable("it holds no JSON object")
     return config, lost
+
+
+_COMMENTS: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', re.DOTALL)
+
+
+def _plain(text: str) -> str:
+    """A text without comments and last commas, which DeepSpeed's own reader passes over."""
+    for pattern in (_COMMENTS, _LAST_COMMA):
+        text = pattern.sub(lambda found: found[1] or "", text)
+    return text
 
 
 # ── Launch scripts ────────────────────────────────────────────────────────────
@@ -171,7 +186,13 @@ def _script(path: Path, text: str) -> Job:
         for name, (body, literal) in inside.items()
     }
     name = next((v for v in (job.argument(n) for n in _NAMED) if v and v != "True"), None)
-    config, lost = _configuration(path, name, bodies)
+    try:
+        config, lost = _configuration(path, name, bodies)
+    except Unreadable as why:
+        if "num-layers" not in job.script:
+            raise
+        # A command that says the model says most of the job.
+        config, lost = {}, [f"{why}: its keys are not read"]
     job.config, job.lost = config, job.lost + lost
     _hosts_of(path, job)
     return job

@@ -73,7 +73,10 @@ def _chosen(section: str, key: str, given: Any, draft: Draft) -> bool:
 
 def _option(section: str, key: str, draft: Draft) -> str | None:
     """The name by which `target "deepspeed"` takes a key; None for one that it does not."""
-    if key not in sections(NEWEST).get(section, ()) or not re.fullmatch(r"[A-Za-z]\w*", key, re.A):
+    known = sections(NEWEST).get(section, ())
+    if key not in known and f"stage3_{key}" in known:
+        key = f"stage3_{key}"  # the engine takes either name
+    if key not in known or not re.fullmatch(r"[A-Za-z]\w*", key, re.A):
         return None
     if (section or key) in GOVERNED and not _free(section, key, draft):
         return None
@@ -114,3 +117,11 @@ def _text(given: Any) -> str | None:
     if isinstance(given, int | float) and 0 <= given < 1e15:
         return value(str(given))
     return None
+
+
+def without_options(draft: Draft) -> Draft:
+    """A draft without the block of the target where no option is in it."""
+    if not draft.blocks.get(TARGET):
+        draft.blocks.pop(TARGET, None)
+        draft.heads.pop(TARGET, None)
+    return draft

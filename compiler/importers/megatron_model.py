@@ -104,7 +104,7 @@ def _vocabulary(given: Arguments, draft: Draft) -> int:
     said = given.whole("--vocab-size") or given.whole("--padded-vocab-size")
     if said is not None:
         return said
-    names = ("--tokenizer-type", "--tokenizer-model")
+    names = ("--tokenizer-type", "--tokenizer-model", "--vocab-file")
     words = " ".join(word for name in names for word in given.values.get(name, ()))
     for pattern, size in VOCABULARIES:
         if re.search(pattern, words, re.IGNORECASE):

@@ -35,7 +35,12 @@ WHOLE: dict[str, Any] = {
     },
     "scheduler": {
         "type": "WarmupCosineLR",
-        "params": {"total_num_steps": 900, "warmup_num_steps": 90, "cos_min_ratio": 0.1},
+        "params": {
+            "total_num_steps": 900,
+            "warmup_num_steps": 90,
+            "warmup_type": "linear",
+            "cos_min_ratio": 0.1,
+        },
     },
     "zero_optimization": {
         "stage": 3,
@@ -115,7 +120,8 @@ def other(value: Any) -> Any:
     if isinstance(value, list):
         return [each / 2 for each in value]
     if isinstance(value, str):
-        return {"cpu": "nvme", "fp32": "bf16", "AdamW": "Lamb", "WarmupCosineLR": "OneCycle"}[value]
+        kinds = {"AdamW": "Lamb", "WarmupCosineLR": "OneCycle", "linear": "log"}
+        return ({"cpu": "nvme", "fp32": "bf16"} | kinds)[value]
     return value * 2 if isinstance(value, float) else value + 1
 
 
@@ -158,15 +164,16 @@ AUTOS = {
 
 def test_auto_alone_is_told(read: Callable[..., Any], tmp_path: Path) -> None:
     found = read(AUTOS)
-    for name in (
-        "train_batch_size",
-        "train_micro_batch_size_per_gpu",
-        "gradient_clipping",
-        "optimizer.params.lr",
-        "zero_optimization.reduce_bucket_size",
-        "fp16.enabled",
-    ):
+    for name in ("zero_optimization.reduce_bucket_size", "fp16.enabled", "bf16.enabled"):
         assert any(line.startswith(f"{name} = auto") for line in found.lost), name
+    # What Hugging Face's Trainer, which alone knows of auto, sets without an option.
+    for name, usual in (
+        ("train_micro_batch_size_per_gpu", 8),
+        ("gradient_clipping", 1.0),
+        ("optimizer.params.lr", 5e-05),
+    ):
+        assert any(line.startswith(f"{name} = {usual}: auto") for line in found.assumed), name
+    assert "clip = 1\n" in found.text and "lr = 5e-05" in found.text
     assert any("no model" in line for line in found.assumed)
     assert not checked(tmp_path, found.text).errors
 
@@ -373,3 +380,111 @@ def test_any_script_is_read(text: str, words: list[str]) -> None:
         path.write_text(f"{text}\n{line}\n", errors="replace")
         with suppress(Unreadable):
             assert deepspeed.read(path).text
+
+
+# ── Defaults of DeepSpeed that differ, and what public configurations hold ────
+
+
+def test_the_scheduler_says_the_peak_and_the_warm_up(read: Callable[..., Any]) -> None:
+    """It sets the rate of the optimizer; told of no warm-up, it takes 1000 steps of a log curve."""
+    adamw = {"type": "AdamW", "params": {"lr": 1e-4}}
+    params = {"warmup_max_lr": 3e-4, "total_num_steps": 5000}
+    found = read({"optimizer": adamw, "scheduler": {"type": "WarmupDecayLR", "params": params}})
+    assert "lr = 0.0003" in found.text and "linear(warmup = 1000)" in found.text
+    assert "lr = 0.0003: the scheduler's, the optimizer has 0.0001" in found.assumed
+    assert "scheduler.params.warmup_type log: a linear one is written" in found.lost
+    # WarmupLR leads up to the optimizer's own, WarmupDecayLR to 0.001.
+    for name, rate in (("WarmupLR", "lr = 0.0001"), ("WarmupDecayLR", "lr = 0.001")):
+        assert rate in read({"optimizer": adamw, "scheduler": {"type": name}}).text
+    flat = {"warmup_num_steps": 0, "warmup_min_ratio": 0.1}
+    found = read({"optimizer": adamw, "scheduler": {"type": "WarmupCosineLR", "params": flat}})
+    assert "cosine(warmup = 0, min_lr = 1e-08)" in found.text
+    assert found.lost == ("scheduler.params.warmup_min_ratio = 0.1: warm-up from 0 is written",)
+
+
+def test_comments_and_last_commas_as_deepspeed_reads_them(read: Callable[..., Any]) -> None:
+    text = """{
+      // "train_batch_size": 2,
+      "train_batch_size": 12, # not { this
+      /* nor
+         that */
+      "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "//a,}#"},
+      },
+    }"""
+    found = read(text)
+    assert "global_batch = 12" in found.text and "dp = 4" in found.text
+    assert "offload = nvme(params)" in found.text
+    assert "//a,}#" in found.text + "".join(found.lost)
+
+
+def test_either_name_of_a_key(read: Callable[..., Any]) -> None:
+    keys = {"stage": 3, "max_live_parameters": 7, "stage3_max_reuse_distance": 8}
+    found = read({"zero_optimization": keys})
+    assert "stage3_max_live_parameters = 7" in found.text
+    assert "stage3_max_reuse_distance = 8" in found.text
+    assert found.lost == ()
+
+
+TRAINER = """deepspeed --num_gpus 8 train.py --deepspeed ds.json --max_steps 500 \
+  --learning_rate 2e-5 --lr_scheduler_type cosine --warmup_ratio 0.03 --adam_beta2 0.95 --weight_decay 0. \
+  --output_dir ./out --save_strategy steps --save_steps 200 --save_total_limit 2 \
+  --logging_steps 5 --model_max_length 4096 > log 2>&1
+"""
+
+
+def test_what_the_trainer_of_hugging_face_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps({"bf16": {"enabled": True}}))
+    (tmp_path / "run.sh").write_text(TRAINER)
+    found = deepspeed.read(tmp_path / "run.sh")
+    for said in (
+        "adamw(lr = 2e-05, betas = [0.9, 0.95], eps = 1e-08, weight_decay = 0)",
+        "lr_schedule = cosine(warmup = 15)",
+        'path = "./out"',
+        "every = 200",
+        "keep = 2",
+        "every = 5",
+    ):
+        assert said in found.text, said
+    assert found.lost == ()
+
+
+FORK = """EP=64
+deepspeed pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16 \
+  --seq-length 2048 --micro-batch-size 8 --global-batch-size 512 --fp16 --lr 1.2e-4 \
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 1 --no-pipeline-parallel \
+  --num-experts 128 --moe-expert-parallel-size $EP --vocab-file gpt2-vocab.json \
+  --train-tokens 300000000000 --train-iters 858306 --lr-warmup-tokens 375000000 \
+  --lr-decay-style cosine --deepspeed --deepspeed_config ds.json --ds-sequence-parallel-size 4
+"""
+
+
+def test_options_of_the_fork(tmp_path: Path) -> None:
+    """Its defaults are others than Megatron-LM's; a configuration that is not there is told."""
+    script = tmp_path / "run.sh"
+    script.write_text(FORK)
+    found = deepspeed.read(script, gpus=512)
+    for said in (
+        "count = 128",
+        "top_k = 1",
+        "every = 2",
+        "aux_loss = 0.1",
+        "capacity = 1",
+        "ep = 64",
+        "etp = 1",
+        "cp = 4",
+        "cp_method = ulysses",
+        "dp = 64",
+        "steps = 286103",
+        "warmup = 357",
+        "vocab = 50257",
+        "precision = fp16",
+    ):
+        assert said in found.text, said
+    assert "--train-iters 858306: 300000000000 tokens are over after 286103" in found.lost
+    assert "the configuration ds.json is not beside it: its keys are not read" in found.lost
+    script.write_text(FORK.replace("--num-experts 128", "--num-experts 1"))
+    assert "experts" not in deepspeed.read(script, gpus=512).text
+    script.write_text(FORK.replace("--num-experts 128", "--num-experts 64 128 --mlp-type residual"))
+    found = deepspeed.read(script, gpus=512)
+    assert "count = 64" in found.text and "128: a word after --num-experts" in found.lost
+    assert any(line.startswith("--mlp-type residual") for line in found.lost)
