@@ -253,12 +253,12 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
         ):
             send(collective, dtype, units.Sent(1, owned * ranks))
     else:
-        owned, each = units.owned(spec, held), units.reduced(spec, held)
+        each, gathered, owned = units.traffic(spec, held)
         send("reduce_scatter", dtypes.gradients, each, count)
         if parallel.zero == 2:
             send("all_gather", dtypes.compute, each)
         else:
-            send("all_gather", dtypes.compute, units.gathered(spec, held), count)
+            send("all_gather", dtypes.compute, gathered, count)
     if ranks < parallel.dp:
         for elements in _buckets(owned):
             counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)

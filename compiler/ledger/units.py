@@ -122,9 +122,18 @@ def _heads(spec: Spec) -> int:
     return 2 if spec.parallel.pp > 1 else 1
 
 
-def owned(spec: Spec, held: Sequence[Stage]) -> int:
-    """Elements that a rank owns of all units, padding included."""
-    return reduced(spec, held).elements // spec.parallel.shard
+class Traffic(NamedTuple):
+    """What a rank sends of its units in a microbatch, and how many elements of them it owns."""
+
+    reduced: Sent
+    gathered: Sent
+    owned: int
+
+
+def traffic(spec: Spec, held: Sequence[Stage]) -> Traffic:
+    """The units of the chunks of a rank; what they are padded with is among what it owns."""
+    each = reduced(spec, held)
+    return Traffic(each, gathered(spec, held), each.elements // spec.parallel.shard)
 
 
 def copied(spec: Spec, held: Sequence[Stage], kind: str) -> int:

@@ -166,18 +166,21 @@ def torch_job(random: Random) -> str:
     pick = random.choice
     tp, pp, dp = pick((1, 2, 4)), pick((1, 1, 2, 4)), pick((1, 2, 3, 4))
     split = pick(("gpipe", "one_f_one_b", "interleaved(chunks = 2)"))
+    zero = pick((0, 1, 1, 2, 3, 3))
+    share = ", shard = 2" if dp == 4 and zero and pick((True, False)) else ""
     model = [
         f"layers = {pick((8, 16))}, hidden = 128, heads = 8, kv_heads = {pick((1, 2, 4, 8))}",
         f"ffn = 256, vocab = {pick((1000, 1024, 50257))}, context = 256, dropout = 0",
         f"activation = {pick(('swiglu', 'gelu', 'relu2'))}",
         f"norm = {pick(('rmsnorm', 'layernorm'))}",
-        f"bias = {pick(('none', 'qkv', 'all'))}, tied_embeddings = {pick(('on', 'off'))}",
+        f"embedding_norm = {pick(('on', 'off', 'off'))}, bias = {pick(('none', 'qkv', 'all'))}",
+        f"tied_embeddings = {pick(('on', 'off'))}",
         f"qk_norm = {pick(('none', 'per_head', 'full'))}",
         f"position = {pick(('rope', 'learned', 'none'))}",
         f"norm_placement = {pick(('before', 'before', 'after', 'both'))}",
     ]
     parallel = [
-        f"tp = {tp}, pp = {pp}, dp = {dp}, zero = {pick((0, 1))}",
+        f"tp = {tp}, pp = {pp}, dp = {dp}, zero = {zero}{share}",
         f"vocab_multiple = {pick((1, 16))}, overlap = {pick(('on', 'off'))}",
         f"schedule = {split if pp > 1 else 'one_f_one_b'}",
     ]

@@ -177,7 +177,11 @@ def test_hsdp_reduces_over_replicas() -> None:
 def test_zero_2_and_3_multiply_by_microbatches() -> None:
     units = 8 + 2  # layers, embedding, head
     assert calls(small("zero = 2"), "dp", "gradients") == {"reduce_scatter": 4 * units}
-    assert calls(small("zero = 3"), "dp", "weights") == {"all_gather": 2 * 4 * units}
+    assert calls(small("zero = 2"), "dp", "weights") == {"all_gather": units}
+    # The embedding's backward reads no weight, and the head's follows its forward at once.
+    assert calls(small("zero = 3"), "dp", "weights") == {"all_gather": 4 * (2 * units - 2)}
+    other = small("zero = 3", train='stack = "torchtitan"')
+    assert calls(other, "dp", "weights") == {"all_gather": 4 * 2 * units}
 
 
 def test_tied_gradients_meet() -> None:

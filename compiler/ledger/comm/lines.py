@@ -19,6 +19,7 @@ from parlay.compiler.ledger.comm.wire import wire
 from parlay.compiler.ledger.communication import DTYPES
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
 from parlay.compiler.ledger.state import bytes_per_parameter
+from parlay.compiler.ledger.units import traffic
 from parlay.compiler.spec.blocks import Spec
 
 WIDE = {2: "bfloat16", 4: "float32", 8: "float64"}
@@ -95,6 +96,7 @@ def _of_stage(job: Job, chunks: Sequence[Stage], held: Parameters | None) -> Ite
         gradients=job.dtypes.gradients,
         weights=job.dtypes.compute,
         flat=job.flat,
+        traffic=traffic(job.spec, chunks) if job.flat and parallel.zero >= 2 else None,
     )
     yield from once_a_step(job, chunks)
 

@@ -10,6 +10,7 @@ from parlay.compiler.ledger.comm.context import Job
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES, GRADIENT_BUCKET
 from parlay.compiler.ledger.parameters import Parameters
+from parlay.compiler.ledger.units import Sent, Traffic
 
 
 def pipeline(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
@@ -50,6 +51,7 @@ def data_parallel(
     gradients: str,
     weights: str,
     flat: bool = False,
+    traffic: Traffic | None = None,
 ) -> Iterator[Raw]:
     """Gradients and weights over the ZeRO groups (arXiv:1910.02054, section 7).
 
@@ -57,7 +59,8 @@ def data_parallel(
     reduce-scatter each microbatch. 3: all-gathers of the weights forward and backward, each
     microbatch. Under HSDP the shards' gradients are all-reduced over `replicate` once a step.
     `units` is in how many pieces a rank's weights travel each microbatch: its layers and ends. With
-    `flat` ZeRO-1 sends one buffer, filled up to a multiple of the ranks.
+    `flat` ZeRO-1 sends one buffer, filled up to a multiple of the ranks; `traffic` is what our own
+    code sends of dense weights under ZeRO 2 and 3.
     """
     for number, kind in ((held.dense, "dense"), (held.expert, "expert")):
         if not number:
@@ -93,25 +96,41 @@ def data_parallel(
             return Raw(on, what, collective, dtype, size, calls * times, True, formula)
 
         ranks = layout.size(group)
-        sent = number
-        if flat and zero == 1:
-            sent, buckets = -(-number // ranks) * ranks, 1
+        known = traffic if kind == "dense" and zero >= 2 else None
         if ranks > 1:
             if zero == 0:
                 yield raw(group, "gradients" + words, "all_reduce", gradients, number, buckets)
             else:
+                pieces, sent = _reduced(number, ranks, zero, units, flat, known)
                 each = microbatches if zero >= 2 else 1
-                pieces = units if zero >= 2 else buckets
                 yield raw(
                     group, "gradients" + words, "reduce_scatter", gradients, sent, pieces, each
                 )
-                times = 2 * microbatches if zero == 3 else 1
-                pieces = units if zero == 3 else buckets
-                yield raw(group, "weights" + words, "all_gather", weights, sent, pieces, times)
+                each = microbatches if zero == 3 else 1
+                if zero == 3 and known is not None:
+                    pieces, sent = known.gathered
+                elif zero == 3:
+                    each *= 2
+                elif zero == 2 and known is None:
+                    pieces = buckets
+                yield raw(group, "weights" + words, "all_gather", weights, sent, pieces, each)
         if hsdp:
-            own = number / ranks
-            pieces = max(1, round(buckets / ranks))
+            own, pieces = number / ranks, max(1, round(buckets / ranks))
+            if known is not None or (flat and zero == 1):
+                own = _reduced(number, ranks, zero, units, flat, known).elements // ranks
+                pieces = -(-int(own) // GRADIENT_BUCKET)
             yield raw(replicate, "gradients" + words, "all_reduce", gradients, own, pieces)
+
+
+def _reduced(
+    number: int, ranks: int, zero: int, units: int, flat: bool, known: Traffic | None
+) -> Sent:
+    """The pieces that gradients are reduced in each time, and their elements."""
+    if known is not None:
+        return known.reduced
+    if flat and zero == 1:
+        return Sent(1, -(-number // ranks) * ranks)
+    return Sent(units if zero >= 2 else max(1, -(-number // GRADIENT_BUCKET)), number)
 
 
 def _each(whole: int, calls: int) -> float:
