@@ -426,7 +426,8 @@ def test_either_name_of_a_key(read: Callable[..., Any]) -> None:
 
 
 TRAINER = """deepspeed --num_gpus 8 train.py --deepspeed ds.json --max_steps 500 \
-  --learning_rate 2e-5 --lr_scheduler_type cosine --warmup_ratio 0.03 --adam_beta2 0.95 --weight_decay 0. \
+  --learning_rate 2e-5 --lr_scheduler_type cosine --warmup_ratio 0.03 --adam_beta2 0.95 \
+  --weight_decay 0. \
   --output_dir ./out --save_strategy steps --save_steps 200 --save_total_limit 2 \
   --logging_steps 5 --model_max_length 4096 > log 2>&1
 """
