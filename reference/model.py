@@ -38,12 +38,14 @@ class Config:
     parallel_blocks: bool = False  # attention and MLP read the same input
     shared_norm: bool = False  # and one norm of it
     activation: str = "swiglu"  # one of ACTIVATIONS
-    position: str = "rope"  # rope, learned, none
+    position: str = "rope"  # rope, learned, alibi, none
     rope_theta: float = 10000.0
+    rope_scaling: float = 1.0  # positions lie this much closer together than tokens
     rope_partial: float = 1.0  # the share of a head's features, its first ones, that turn
     qk_norm: str = "none"  # none; per_head, full: over each head, over all of them together
     softcap_attention: float = 0.0
     softcap_logits: float = 0.0
+    sinks: bool = False  # a score of each head's own that no token has
     window_size: int = 0  # tokens that are seen, the own one among them; 0 is all of them
     window_every: int = 1  # above 1, the last of so many layers sees all
     context: int | None = None  # rows of the learned positions
@@ -105,6 +107,8 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         linear(f"{at}.attention.k", kv, hidden, kind="qkv")
         linear(f"{at}.attention.v", kv, hidden, kind="qkv")
         linear(f"{at}.attention.o", hidden, heads, kind="out")
+        if config.sinks:
+            found[f"{at}.attention.sinks"] = (config.heads,)
         if config.qk_norm == "per_head":
             norm(f"{at}.attention.q_norm", config.head_dim)
             norm(f"{at}.attention.k_norm", config.head_dim)
@@ -213,37 +217,66 @@ def _attention(config: Config, weights: Weights, layer: int, x: Tensor) -> Tenso
     q, k, v = heads("q", config.heads), heads("k", config.kv_heads), heads("v", config.kv_heads)
     if config.position == "rope":
         turning = int(config.head_dim * config.rope_partial)
-        q = _rotated(q, turning=turning, theta=config.rope_theta)
-        k = _rotated(k, turning=turning, theta=config.rope_theta)
+        step = 1.0 / config.rope_scaling
+        q = _rotated(q, turning=turning, theta=config.rope_theta, step=step)
+        k = _rotated(k, turning=turning, theta=config.rope_theta, step=step)
     group = config.heads // config.kv_heads
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(config.head_dim)
     scores = _capped(scores, config.softcap_attention)
-    hidden = _hidden(config, layer, s, x.device)
-    shares = scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
+    if config.position == "alibi":
+        for head in range(config.heads):
+            scores[:, head] = scores[:, head] - _slope(head, config.heads) * _behind(s, x.device)
+    powers = scores.masked_fill(_hidden(config, layer, s, x.device), float("-inf"))
+    if config.sinks:
+        powers = torch.cat([powers, _sink(weights[f"{name}.sinks"], b, s)], dim=-1)
+    shares = powers.softmax(dim=-1)[..., :s]
     mixed = torch.einsum("bhqk,bkhd->bqhd", shares, v).reshape(b, s, -1)
     return _linear(weights, f"{name}.o", mixed)
 
 
 def _hidden(config: Config, layer: int, s: int, device: torch.device) -> Tensor:
     """[s, s]: whether the token of the row may not see that of the column."""
-    at = torch.arange(s, device=device)
-    behind = at[:, None] - at[None, :]
+    behind = _behind(s, device)
     sees_all = config.window_every > 1 and (layer + 1) % config.window_every == 0
     if config.window_size == 0 or sees_all:
         return behind < 0
     return (behind < 0) | (behind >= config.window_size)
 
 
-def _rotated(x: Tensor, *, turning: int, theta: float) -> Tensor:
+def _behind(s: int, device: torch.device) -> Tensor:
+    """[s, s]: how far the token of the column lies before that of the row."""
+    at = torch.arange(s, device=device)
+    return at[:, None] - at[None, :]
+
+
+def _slope(head: int, heads: int) -> float:
+    """What a head's scores lose by each token of distance, the steepest first.
+
+    Of 2^m heads the last has 2^-8, and the others divide the way there evenly. Heads beyond the
+    largest power of two have the slopes that twice as many would have between those of the first.
+    """
+    most = 1 << (heads.bit_length() - 1)
+    if head < most:
+        return float(2.0 ** (-8.0 / most)) ** (head + 1)
+    return float(2.0 ** (-4.0 / most)) ** (2 * (head - most) + 1)
+
+
+def _sink(sinks: Tensor, b: int, s: int) -> Tensor:
+    """[heads] -> [b, heads, s, 1]"""
+    return sinks[None, :, None, None].repeat(b, 1, s, 1)
+
+
+def _rotated(x: Tensor, *, turning: int, theta: float, step: float) -> Tensor:
     """x [b, s, heads, d]: of its first r = `turning` features, i and i + r/2 turn together by
-    position * theta^(-2i/r); the others stay.
+    position * theta^(-2i/r), where positions are `step` apart; the others stay.
 
     Angles are float64: at position 8191 a float32 angle is off by 5e-4.
     """
     s, half = x.shape[1], turning // 2
     frequency = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
-    angle = torch.outer(torch.arange(s, dtype=torch.float64, device=x.device), frequency)
+    at = step * torch.arange(s, dtype=torch.float64, device=x.device)
+    angle = torch.outer(at, frequency)
     cos, sin = angle.cos().to(x.dtype)[:, None, :], angle.sin().to(x.dtype)[:, None, :]
     first, second, rest = x.split([half, half, x.shape[3] - 2 * half], dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)

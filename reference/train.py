@@ -27,7 +27,7 @@ ROWS_PER_DRAW = 256
 def initial(
     config: Config, *, std: float, seed: int, dtype: torch.dtype = torch.float64
 ) -> Weights:
-    """Matrices are normal, norm weights ones, biases zeros.
+    """Matrices and sinks are normal, norm weights ones, biases zeros.
 
     Rows are drawn 256 at a time, each draw from a generator of its own, in float32. What writes
     into the residual stream (`o`, `down`) is drawn smaller by sqrt(2 * layers).
@@ -36,7 +36,7 @@ def initial(
     for name, shape in shapes(config).items():
         if name.endswith(".bias"):
             weights[name] = torch.zeros(shape, dtype=dtype)
-        elif len(shape) == 1:
+        elif len(shape) == 1 and not name.endswith(".sinks"):
             weights[name] = torch.ones(shape, dtype=dtype)
         else:
             narrow = name.endswith((".o.weight", ".down.weight"))

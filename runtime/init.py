@@ -22,6 +22,8 @@ BLOCK = 256
 
 _VOCABULARY = ("embedding.weight", "head.weight")
 _RESIDUAL = ("o.weight", "down.weight")
+_SCORES = ("attention.sinks",)
+"""Vectors that are drawn as a matrix of one column."""
 
 
 @torch.no_grad()
@@ -34,7 +36,7 @@ def fill(
     copies: Copies = (),
     gathered: Callable[[Tensor], AbstractContextManager[object]] = nullcontext,
 ) -> None:
-    """Fills the parameters of `model`: norm weights with ones, biases with zeros, matrices drawn.
+    """Fills the parameters of `model`: norm weights with ones, biases with zeros, others drawn.
 
     Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim;
     where `copies` names ranks of `axis`, these neighbours have the same piece. Under
@@ -55,7 +57,7 @@ def _fill(
     copies: Copies,
 ) -> None:
     """Fills one parameter."""
-    if parameter.dim() == 1:
+    if parameter.dim() == 1 and not name.endswith(_SCORES):
         parameter.fill_(0.0 if name.endswith(".bias") else 1.0)
         return
     dim = cut_of(name, cut or {})
@@ -63,6 +65,7 @@ def _fill(
     alike = copies_of(name, copies)
     if alike is not None:
         rank, size = rank // alike.size, size // alike.size
+    parameter = parameter if parameter.dim() > 1 else parameter.unsqueeze(1)
     rows, columns = parameter.shape
     shape = [rows * size if dim == 0 else rows, columns * size if dim == 1 else columns]
     if name.endswith(_VOCABULARY):

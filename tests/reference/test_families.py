@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
+from parlay.reference import model as plain  # noqa: E402
 from parlay.reference.model import Config, logits, loss_sum, shapes  # noqa: E402
 
 SIZES = {
@@ -297,6 +298,110 @@ def test_gemma2(theirs: str, ours: str) -> None:
 
     # The eager attention takes its softmax in float32.
     compare(exact(model, theta=10000.0, width=8, shift=1.0), config, weights, limit=1e-4)
+
+
+def test_mistral() -> None:
+    """A window in every layer."""
+    model = scattered(
+        transformers.MistralForCausalLM(
+            transformers.MistralConfig(
+                **SIZES,
+                num_key_value_heads=2,
+                intermediate_size=80,
+                rms_norm_eps=1e-5,
+                sliding_window=5,
+                attn_implementation="sdpa",
+            )
+        )
+    )
+    config = Config(**OURS, kv_heads=2, ffn=80, window_size=5)
+    compare(exact(model, theta=10000.0, width=8), config, llama_like(BEFORE))
+
+
+def test_bloom() -> None:
+    """Scores that fall with the distance, and a norm of the embedding."""
+    sizes = {"n_layer": 3, "n_head": 6, "vocab_size": 97, "initializer_range": 0.3}
+    model = scattered(
+        transformers.BloomForCausalLM(transformers.BloomConfig(**sizes, hidden_size=48))
+    )
+    config = Config(
+        **OURS,
+        kv_heads=6,
+        ffn=192,
+        norm="layernorm",
+        norm_bias=True,
+        activation="gelu_tanh",
+        position="alibi",
+        embedding_norm=True,
+        bias=["qkv", "out", "mlp"],
+        tied_embeddings=True,
+    )
+
+    def weights(model, of):
+        names = {
+            "transformer.word_embeddings_layernorm": "embedding_norm",
+            "transformer.word_embeddings": "embedding",
+            "transformer.h.": "layers.",
+            "transformer.ln_f": "norm",
+            "self_attention.dense": "attention.o",
+            "self_attention.query_key_value": "attention.query_key_value",
+            "dense_h_to_4h": "up",
+            "dense_4h_to_h": "down",
+            **BEFORE,
+        }
+        found = {}
+        for name, tensor in renamed(names, model, of).items():
+            if "query_key_value" not in name:
+                found[name] = tensor
+                continue
+            parts = tensor.unflatten(0, (6, 3, 8)).unbind(1)
+            for part, each in zip("qkv", parts, strict=True):
+                found[name.replace("query_key_value", part)] = each.flatten(0, 1)
+        return found
+
+    # The slopes and the softmax come through float32.
+    compare(model, config, weights, limit=1e-4)
+
+
+def test_stretched_positions() -> None:
+    """Rotary positions that lie four times as close together."""
+    model = scattered(
+        transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                **SIZES,
+                num_key_value_heads=2,
+                intermediate_size=80,
+                rms_norm_eps=1e-5,
+                rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0},
+                attn_implementation="sdpa",
+            )
+        )
+    )
+    config = Config(**OURS, kv_heads=2, ffn=80, rope_scaling=4.0)
+    compare(model, config, llama_like(BEFORE), limit=1e-4)  # angles and norms come through float32
+
+
+def test_sinks() -> None:
+    """The attention of gpt-oss, whose experts the plain model has not."""
+    gpt_oss = pytest.importorskip("transformers.models.gpt_oss.modeling_gpt_oss")
+    made = transformers.GptOssConfig(**SIZES, num_key_value_heads=2, head_dim=8, sliding_window=5)
+    theirs = gpt_oss.GptOssAttention(made, 0).double().eval()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.normal_(std=0.3)
+    weights = renamed({"_proj": ""}, theirs, lambda p: p)
+    config = Config(
+        **OURS, kv_heads=2, ffn=80, window_size=5, window_every=2, sinks=True, bias=["qkv", "out"]
+    )
+    x = torch.randn(3, 24, 48).double()
+    cos, sin = (one[..., :4] for one in Turning(theta=10000.0, width=8)(x, torch.arange(24)[None]))
+    behind = torch.arange(24)[:, None] - torch.arange(24)
+    mask = torch.zeros(24, 24).double().masked_fill((behind < 0) | (behind >= 5), -torch.inf)
+    expected, _ = theirs(x, (cos, sin), mask[None, None])
+    named = {f"layers.0.attention.{name}": weight for name, weight in weights.items()}
+    ours = plain._attention(config, named, 0, x)
+    assert (ours - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 
 def llama_like(names: dict[str, str]):

@@ -64,6 +64,14 @@ def test_only_what_the_shape_needs(folders: dict[tuple[str, str], Path]) -> None
         apart = biased and (tp or shape == "odd")
         assert bool(re.search(r"self\.\w+\.bias", text)) == apart, at
         assert ("torch.tanh" in text) == ("softcap" in says), at
+        hides = "window(size = 16" in says
+        assert ("self.window" in text) == ("window=" in text) == hides, at
+        assert ("number=i" in text) == ("number + 1" in text) == ("every = " in says), at
+        assert ("self.cap" in text) == ("attention = " in says), at
+        assert ("sinks" in text) == ("sinks" in says), at
+        assert ("slopes" in text) == ("alibi" in says), at
+        asks = hides or any(word in says for word in ("attention = ", "sinks", "alibi"))
+        assert ("attention.fused" in text) == asks != ("F.scaled_dot" in text), at
         assert ("KV" in text) == ("KV" in train) == ('name="kv"' in mesh) == few, at
         assert ("TIED" in text) == ("TIED" in train) == ("mesh.ends" in mesh) == tied, at
         within = tp and "off" in layout and "per_head" in says

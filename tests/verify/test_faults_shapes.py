@@ -16,6 +16,10 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 GPT2 = par("tp = 2, pp = 2, sequence_parallel = off", gpus=4, model=model("gpt2"))
 QWEN3 = par("tp = 4, sequence_parallel = off", gpus=4, model=model("qwen3"))
 
+GEMMA = par("pp = 2", gpus=2, model=model("gemma"))
+OSS = par("pp = 2", gpus=2, model=model("gpt-oss"))
+BLOOM = par("tp = 2", gpus=2, model=model("bloom"))
+
 FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
     "a tied gradient not summed": (
         GPT2,
@@ -62,6 +66,31 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
             "for layer in self.layers.values():",
             "for layer in list(self.layers.values())[: None if self.stage.head else -1]:",
         ),
+        {"loss", "gradients", "weights"},
+    ),
+    "a score that is not capped": (
+        GEMMA,
+        replaced("model.py", ", cap=self.cap", ""),
+        {"loss", "gradients", "weights"},
+    ),
+    "a window counted from the stage's first layer": (
+        GEMMA,
+        replaced("model.py", "number=i)", "number=i - first)"),
+        {"loss", "gradients", "weights"},
+    ),
+    "a window one token too wide": (
+        OSS,
+        replaced("model.py", "else m.window.size", "else m.window.size + 1"),
+        {"loss", "gradients", "weights"},
+    ),
+    "sinks that are not asked": (
+        OSS,
+        replaced("model.py", ", sinks=self.sinks", ""),
+        {"loss", "gradients"},
+    ),
+    "slopes of other heads": (
+        BLOOM,
+        replaced("model.py", "like=x).chunk(self.tp.size)[self.tp.rank]", "like=x)[:1]"),
         {"loss", "gradients", "weights"},
     ),
     "positions of the wrong piece": (

@@ -44,7 +44,30 @@ LAYOUTS = {
     "odd, one process": ("odd", "", 1),
     "odd": ("odd", f"tp = 2, pp = 2, {OFF}", 4),
     "window": ("window", "tp = 2", 2),
+    "mistral, a window that hides": ("mistral", f"tp = 2, {OFF}", 2),
+    "gpt-oss, sinks of heads on two ranks each": ("gpt-oss", "tp = 4", 4),
+    "gpt-oss, layers that see everything": ("gpt-oss", "pp = 2", 2),
+    "bloom, slopes of own heads": ("bloom", "tp = 2, pp = 2", 4),
 }
+
+
+UNFUSED = {
+    "gemma": ("gemma", "tp = 2", 2),
+    "bloom, sinks, a window": ("bloom", "", 1),
+}
+"""Attention written out, of which nothing is kept."""
+
+
+@pytest.mark.parametrize("name", UNFUSED)
+def test_attention_written_out(name: str, tmp_path: Path) -> None:
+    shape, parallel, gpus = UNFUSED[name]
+    block = model(shape)
+    if "sinks" in name:
+        block = block.replace(" }", ", sinks = on, window(size = 16) }")
+    train = "attention = math, recompute = selective(core_attention)"
+    result = prove(par(parallel, gpus=gpus, model=block, train=train), tmp_path)
+    assert result["passed"], (result["failures"], result["detail"])
+    assert result["collectives"]["match"]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -58,4 +81,6 @@ def test_shape(name: str, tmp_path: Path) -> None:
     groups = {row["group"] for row in result["collectives"]["rows"]}
     assert ("embedding" in groups) == ("pp" in parallel and "tied" in model(shape))
     # With one head for all, the ranks of `kv` are those of tp.
-    assert ("kv" in groups) == (shape in ("qwen2.5", "qwen3", "olmo2") and "tp = 4" in parallel)
+    assert ("kv" in groups) == (
+        shape in ("qwen2.5", "qwen3", "olmo2", "gpt-oss") and "tp = 4" in parallel
+    )

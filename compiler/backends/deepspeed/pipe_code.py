@@ -15,7 +15,9 @@ from parlay.compiler.backends.torch.model_stage import (
     embedded,
     head,
     layers,
+    layers_built,
     logits,
+    positions,
     under,
 )
 from parlay.compiler.backends.torch.structure import Structure
@@ -46,17 +48,15 @@ def _init(structure: Structure) -> list[str]:
     return [
         sizes if first or last else "first, last = stage.layers",
         *under("stage.embedding", first),
-        f"self.layers = nn.ModuleDict({{str(i): Layer(plan) for i in {numbers}}})",
+        *layers_built(structure, "plan", numbers),
         *under("stage.head", last),
     ]
 
 
 def _forward(structure: Structure) -> list[str]:
     model = structure.model
-    rotates = model.position == "rope"
     into = embedded(structure)[1 if model.tied_embeddings else 0 :]
-    body = ["cos, sin = rotary(self.plan, like=x)"] if rotates else []
-    body += layers(structure, ", cos, sin" if rotates else "")
+    body = [*positions(structure), *layers(structure)]
     if model.tied_embeddings:
         ends = (
             ["return self.norm(x) if self.stage.head else x"] if model.final_norm else ["return x"]

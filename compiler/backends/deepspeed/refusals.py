@@ -9,12 +9,13 @@ from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.deepspeed.config import offloaded, on_cpus
 from parlay.compiler.backends.deepspeed.options import NEWEST, VERSIONS, version_of
 from parlay.compiler.backends.deepspeed.passed import passed
+from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.backends.torch.refusals import ABSENT, RECOMPUTED, value_at
 from parlay.compiler.backends.torch.refusals import EXPRESSED as OF_TORCH
 from parlay.compiler.backends.torch.refusals_model import model_refusals
 from parlay.compiler.layout.orders import dense_grid
 from parlay.compiler.layout.stages import chunks_of
-from parlay.compiler.spec.blocks import Parallel, Spec, Train
+from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
 from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error, warning
@@ -181,11 +182,25 @@ def _sequences(phase: Phase, spec: Spec, parallel: Parallel) -> Iterator[Diagnos
     if model.kv_heads % parallel.cp or model.heads % parallel.cp:
         heads = f"{model.kv_heads} key/value heads over {parallel.cp} ranks"
         yield told(phase, path, heads, words="a whole number of heads each")
+    for at, what in _beyond_causal(model, train):
+        yield told(phase, at, f"{what} under cp", words="its attention takes q, k and v alone")
     if train.attention != "flash":
         yield told(phase, "train.attention", "this kernel under cp", help="`attention = flash`")
     if dense_grid(parallel).stride("cp") != 1:
         words = "neighbouring ranks share a sequence"
         yield told(phase, "parallel.order", "this order", words=words, help="cp first")
+
+
+def _beyond_causal(model: Model, train: Train) -> Iterator[tuple[str, str]]:
+    """What attention is told besides that it is causal: the field, and its name."""
+    if windowed(model, train):
+        yield "model.window.size", "a window"
+    if model.softcap and model.softcap["attention"]:
+        yield "model.softcap.attention", "capped scores"
+    if model.position == "alibi":
+        yield "model.position", "ALiBi"
+    if model.sinks:
+        yield "model.sinks", "sinks"
 
 
 PART: Final = "options { zero_hpz_partition_size = … }"

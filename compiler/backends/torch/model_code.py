@@ -15,9 +15,13 @@ def context(structure: Structure) -> dict[str, Any]:
     """What model.py.j2 prints."""
     tp, pp, sp = structure.tp, structure.pp, structure.sp
     imports = []
+    pieces = ["attention"] if structure.asks_attention else []
     if tp:
-        pieces = "norm, tensor" if structure.model.qk_norm == "full" else "tensor"
-        imports += [f"from parlay.runtime import {pieces}", "from parlay.runtime.mesh import Mesh"]
+        pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
+    if pieces:
+        imports.append(f"from parlay.runtime import {', '.join(pieces)}")
+    if tp:
+        imports.append("from parlay.runtime.mesh import Mesh")
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
         imports.append("from parlay.runtime.precision import wide")
@@ -29,10 +33,12 @@ def context(structure: Structure) -> dict[str, Any]:
         "sequence_words": Code(
             "; between them a rank holds its piece of the sequence" if sp else ""
         ),
-        # Angles, caps and a bias without a weight are made by `torch` itself.
+        # Angles, caps and weights without a module are made by `torch` itself.
         "uses_torch": structure.model.position == "rope"
         or structure.capped
-        or structure.bias_alone,
+        or structure.bias_alone
+        or structure.model.sinks,
+        "kernels": structure.train.attention == "math" and not structure.asks_attention,
         "model_imports": [Code(line) for line in imports],
         "cut": [(Code(f'"{name}"'), dim) for name, dim in cut(structure)],
         "named": [
@@ -62,6 +68,8 @@ def cut(structure: Structure) -> Iterator[tuple[str, int]]:
             yield "q_norm.weight", 0
             yield "k_norm.weight", 0
         yield f"{row}.weight", 1
+        if kind == "qkv" and model.sinks:
+            yield "attention.sinks", 0
     if not model.tied_embeddings:
         yield "head.weight", 0
     if "head" in model.bias:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import call, tuple_of
+from parlay.compiler.backends.torch.wrap import call, comment, tuple_of
 from parlay.compiler.spec.blocks import GATED
 
 BODY: Final = 8
@@ -32,10 +32,13 @@ def context(structure: Structure) -> dict[str, Any]:
     return {
         "rotates": rotates,
         "partial": partial,
-        "positions": Code(", cos: Tensor, sin: Tensor" if rotates else ""),
+        "stretched": structure.stretched,
+        "positions": Code("".join(f", {name}: Tensor" for name in structure.given)),
+        "numbered": Code(", *, number: int" if structure.patterned else ""),
         "attention_init": _codes(_attention_init(structure)),
-        "attend": structure.train.attention == "math",
         "grouped": Code(grouped(structure)),
+        "attend": _codes(_attend(structure)),
+        "attended": Code(", ".join(["q: Tensor, k: Tensor, v: Tensor", *_bias_given(structure)])),
         "attention_forward": _codes(_attention_forward(structure)),
         "mlp_init": _codes(_mlp_init(structure)),
         "mlp_forward": _codes(_mlp_forward(structure)),
@@ -108,7 +111,25 @@ def _attention_init(structure: Structure) -> list[str]:
         lines.append(f"self.q_norm = {norm(structure, f'm.heads * m.head_dim{share}')}")
         lines.append(f"self.k_norm = {norm(structure, pairs)}")
     out = _bias(structure, "out")
-    return [*lines, f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})"]
+    lines.append(f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})")
+    return [*lines, *_core_init(structure, share)]
+
+
+def _core_init(structure: Structure, share: str) -> list[str]:
+    """What scores are bent, hidden and joined by."""
+    at, lines = structure.at, []
+    if structure.model.sinks:
+        lines.append(f"self.sinks = nn.Parameter(torch.empty(m.heads{share}))")
+    if structure.bent:
+        lines.append("self.cap = m.attention_cap")
+    if structure.patterned:
+        says = f"{at('model.window')}: the last of so many layers sees everything."
+        lines.append(comment(BODY, says))
+        lines.append("sees_all = (number + 1) % m.window.every == 0")
+        lines.append("self.window = None if sees_all else m.window.size")
+    elif structure.windowed:
+        lines.append("self.window = m.window.size")
+    return lines
 
 
 def _attention_forward(structure: Structure) -> list[str]:
@@ -143,10 +164,36 @@ def _attention_forward(structure: Structure) -> list[str]:
 def _attended(structure: Structure) -> str:
     """Attention of q, k and v; the kernel that `attend` chooses is chosen again with it."""
     if structure.train.attention == "flash":
-        return f"F.scaled_dot_product_attention(q, k, v, is_causal=True{grouped(structure)})"
+        return _core(structure, "attention.fused")
+    arguments = ", ".join(["q, k, v", *(["slopes"] if structure.alibi else [])])
     if "core_attention" in structure.recomputed:
-        return recomputed("self.attend", "q, k, v")
-    return "self.attend(q, k, v)"
+        return recomputed("self.attend", arguments)
+    return f"self.attend({arguments})"
+
+
+def _core(structure: Structure, function: str) -> str:
+    """Causal attention, by `function` of the runtime where more is asked of it."""
+    if not structure.asks_attention:
+        return f"F.scaled_dot_product_attention(q, k, v, is_causal=True{grouped(structure)})"
+    asked = ["window=self.window"] if structure.windowed else []
+    asked += ["cap=self.cap"] if structure.bent else []
+    asked += ["slopes=slopes"] if structure.alibi else []
+    asked += ["sinks=self.sinks"] if structure.model.sinks else []
+    return f"{function}(q, k, v, {', '.join(asked)})"
+
+
+def _attend(structure: Structure) -> list[str]:
+    """The body of `attend`, which writes attention out; none under a fused kernel."""
+    if structure.train.attention == "flash":
+        return []
+    core = f"return {_core(structure, 'attention.unfused')}"
+    if structure.asks_attention:
+        return [core]
+    return ["with sdpa_kernel(SDPBackend.MATH):", f"    {core}"]
+
+
+def _bias_given(structure: Structure) -> list[str]:
+    return ["slopes: Tensor"] if structure.alibi else []
 
 
 def grouped(structure: Structure) -> str:
@@ -202,10 +249,12 @@ def _layer_init(structure: Structure) -> list[str]:
     made = norm(structure)
     lines = ["m = plan.model"]
     arguments = "plan, mesh" if structure.tp else "plan"
+    numbered = ", number=number" if structure.patterned else ""
     for part, module in (("attention", "Attention"), ("mlp", "Mlp")):
         if _before(structure) and not (one and part == "mlp"):
             lines.append(f"self.{part}_norm = {made}")
-        lines.append(f"self.{part} = {module}({arguments})")
+        given = arguments + (numbered if part == "attention" else "")
+        lines.append(f"self.{part} = {module}({given})")
         if _after(structure):
             lines.append(f"self.{part}_post_norm = {made}")
     return lines
@@ -213,7 +262,7 @@ def _layer_init(structure: Structure) -> list[str]:
 
 def _layer_forward(structure: Structure) -> list[str]:
     model = structure.model
-    positions = ", cos, sin" if model.position == "rope" else ""
+    positions = "".join(f", {name}" for name in structure.given)
 
     def half(part: str, more: str = "") -> str:
         inner = f"self.{part}_norm(x)" if _before(structure) else "x"

@@ -29,15 +29,23 @@ def _init(structure: Structure) -> list[str]:
     last += head(structure)
     arguments = "plan, mesh" if structure.tp else "plan"
     numbers = "range(first, last + 1)" if structure.pp else "range(m.layers)"
-    layers = f"self.layers = nn.ModuleDict({{str(i): Layer({arguments}) for i in {numbers}}})"
+    layers = layers_built(structure, arguments, numbers)
     if not structure.pp:
-        return ["m = plan.model", embedding, *first, layers, *last]
+        return ["m = plan.model", embedding, *first, *layers, *last]
     tied = model.tied_embeddings
     lines = ["m, (first, last) = plan.model, stage.layers"]
     if tied:
         lines += ["if stage.embedding or stage.head:", f"    {embedding}"]
     lines += under("stage.embedding", first if tied else [embedding, *first])
-    return [*lines, layers, *under("stage.head", last)]
+    return [*lines, *layers, *under("stage.head", last)]
+
+
+def layers_built(structure: Structure, arguments: str, numbers: str) -> list[str]:
+    """The layers of a stage by their numbers in the whole model."""
+    number = ", number=i" if structure.patterned else ""
+    made = f"Layer({arguments}{number})"
+    built = f"{{str(i): {made} for i in {numbers}}}"
+    return call("self.layers = nn.ModuleDict(", [built], indent=BODY)
 
 
 def _rows(structure: Structure) -> str:
@@ -75,9 +83,7 @@ def under(condition: str, lines: list[str]) -> list[str]:
 
 
 def _forward(structure: Structure) -> list[str]:
-    positions = ", cos, sin" if structure.model.position == "rope" else ""
-    body = ["cos, sin = rotary(self.plan, like=x)"] if positions else []
-    body += layers(structure, positions)
+    body = [*positions(structure), *layers(structure)]
     ends = [*logits(structure), *loss(structure)]
     if not structure.pp:
         return [*embedded(structure), *body, *ends]
@@ -90,8 +96,18 @@ def _forward(structure: Structure) -> list[str]:
     ]
 
 
-def layers(structure: Structure, positions: str) -> list[str]:
+def positions(structure: Structure) -> list[str]:
+    """What every layer is given of positions, made once."""
+    if structure.alibi:
+        made = "attention.slopes(self.plan.model.heads, like=x)"
+        piece = ".chunk(self.tp.size)[self.tp.rank]" if structure.tp else ""
+        return [f"slopes = {made}{piece}"]
+    return ["cos, sin = rotary(self.plan, like=x)"] if structure.given else []
+
+
+def layers(structure: Structure) -> list[str]:
     """The loop over the layers; what stands in `checkpoint` runs again in the backward."""
+    positions = "".join(f", {name}" for name in structure.given)
     once = f"x = layer(x{positions})"
     again = f"x = {recomputed('layer', f'x{positions}')}"
     match structure.recomputes:

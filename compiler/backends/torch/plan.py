@@ -11,7 +11,7 @@ from typing import Any
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, flops, held
-from parlay.compiler.spec.blocks import Checkpoint, Model, Spec
+from parlay.compiler.spec.blocks import Checkpoint, Model, Spec, Train
 from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Setting
@@ -48,6 +48,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "rotary_dim": rotary_dim(model),
             "rope_theta": model.rope["theta"] if model.rope else None,
             "logits_cap": model.softcap["logits"] if model.softcap else 0.0,
+            **_attention(model, train),
         },
         "stages": [
             {
@@ -96,6 +97,23 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
     said = {"calibration": asdict(measured)} if measured and measured != Calibration() else {}
     plan["spec"] = hashlib.sha256(json.dumps(plan | said, sort_keys=True).encode()).hexdigest()
     return plan
+
+
+def windowed(model: Model, train: Train) -> bool:
+    """Whether a window hides anything of a sequence."""
+    return model.window is not None and bool(model.window["size"] < train.seq)
+
+
+def _attention(model: Model, train: Train) -> dict[str, Any]:
+    """What attention is besides causal, and how far apart its positions are."""
+    found: dict[str, Any] = {}
+    if model.position == "rope" and model.rope and model.rope["scaling"] != 1:
+        found["rope_scaling"] = model.rope["scaling"]
+    if model.softcap and model.softcap["attention"]:
+        found["attention_cap"] = model.softcap["attention"]
+    if model.window and windowed(model, train):
+        found["window"] = dict(model.window.options)
+    return found
 
 
 def rotary_dim(model: Model) -> int | None:

@@ -84,6 +84,8 @@ def _structure(model: Model) -> dict[str, Any]:
         "qk_norm": model.qk_norm,
         "position": model.position,
         "rope_partial": rope["partial"] if rope else 1.0,
+        "rope_scaling": rope["scaling"] if rope else 1.0,
+        "sinks": model.sinks,
         "softcap_attention": softcap["attention"] if softcap else 0.0,
         "softcap_logits": softcap["logits"] if softcap else 0.0,
         "window_size": window["size"] if window else 0,

@@ -16,10 +16,7 @@ from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
-    "model.position": ("rope", "learned", "none"),
     "model.dropout": (0.0,),
-    "model.sinks": (False,),
-    "model.softcap.attention": (0.0,),
     "model.mtp_layers": (0,),
     "parallel.cp": (1,),
     "parallel.ep": (1,),

@@ -75,12 +75,3 @@ def model_refusals(
                 f"{turning} rotated features of a head",
                 words="features turn in pairs",
             )
-        if model.rope["scaling"] != 1:
-            yield refused("model.rope.scaling", "stretched positions yet", words="not expressed")
-    if known and model.window is not None and model.window["size"] < train.seq:
-        yield refused(
-            "model.window.size",
-            f"attention over a window of {model.window['size']} tokens yet",
-            words=f"sequences have {train.seq}",
-            help=f"`seq` up to {model.window['size']}: the window then hides nothing",
-        )

@@ -12,12 +12,15 @@ from itertools import combinations
 from math import lcm, prod
 from typing import Final
 
+from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import steps_of
 from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
+WINDOW: Final = 3
+"""Tokens of a window that hides some: sequences have eight or more."""
 AXES: Final = ("tp", "cp", "dp", "pp")
 REPLICATE: Final = "replicate"
 
@@ -47,7 +50,8 @@ def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Sp
     assert model is not None and train is not None and cluster is not None
     parallel = _parallel(spec.parallel, stages, degrees)
     assert isinstance(parallel.stages, tuple)
-    small = _model(model, spec.parallel, parallel)
+    narrow = windowed(model, train)
+    small = _model(model, spec.parallel, parallel, narrow=narrow)
     world = prod(degrees.values())
     node = replace(cluster.node, gpus=world)
     if node.link is not None:
@@ -57,7 +61,7 @@ def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Sp
         model=small,
         cluster=replace(cluster, nodes=1, node=node),
         parallel=parallel,
-        train=_train(train, spec.parallel, parallel),
+        train=_train(train, spec.parallel, parallel, narrow=narrow),
         data=replace(spec.data, format="tokens", path=None),
     )
 
@@ -84,8 +88,11 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
     return replace(smaller, stages=counts)
 
 
-def _model(model: Model, full: Parallel, small: Parallel) -> Model:
-    """Heads, key/value heads and widths that divide as those of the full model do."""
+def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Model:
+    """Heads, key/value heads and widths that divide as those of the full model do.
+
+    `narrow` says that the window hides something of a full sequence.
+    """
     tp = small.tp
     if full.tp > model.kv_heads:  # replicated: fewer key/value heads than ranks
         kv_heads = max(1, tp // 2) if model.kv_heads > 1 else 1
@@ -99,9 +106,16 @@ def _model(model: Model, full: Parallel, small: Parallel) -> Model:
     assert isinstance(stages, tuple)
     padded = model.vocab % (full.vocab_multiple * full.tp) != 0
     vocab = 12 * tp * small.vocab_multiple
-    rope = model.rope
+    rope, window, softcap = model.rope, model.window, model.softcap
     if rope is not None and rope["partial"] < 1:
         rope = replace(rope, options={**rope.options, "partial": 0.5})
+    if window is not None and narrow:
+        # Tokens are hidden, and where some layers see everything, one of these does.
+        every = min(window["every"], sum(stages))
+        window = replace(window, options={"size": WINDOW, "every": every})
+    if softcap is not None and softcap["attention"] > 0:
+        # Small scores would not reach a cap of 50.
+        softcap = replace(softcap, options={**softcap.options, "attention": 1.0})
     return replace(
         model,
         layers=sum(stages),
@@ -113,12 +127,14 @@ def _model(model: Model, full: Parallel, small: Parallel) -> Model:
         vocab=vocab - 1 if padded else vocab,
         context=None if model.context is None else 64,
         rope=rope,
+        window=window,
+        softcap=softcap,
     )
 
 
-def _train(train: Train, full: Parallel, small: Parallel) -> Train:
+def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Train:
     """Float64, a sequence that still divides, and microbatches as many as the schedule needs."""
-    seq = lcm(4, small.tp * 2 * small.cp)
+    seq = lcm(8 if narrow else 4, small.tp * 2 * small.cp)
     microbatches = train.global_batch // (train.micro_batch * full.dp)
     steps = steps_of(full.schedule, small.pp)
     few = microbatches < steps_of(full.schedule, full.pp)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.plan import mesh_axes, replicates, saves
+from parlay.compiler.backends.torch.plan import mesh_axes, replicates, saves, windowed
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import chunks_of
 from parlay.compiler.spec.blocks import Checkpoint, Model, Parallel, Train
@@ -160,6 +160,43 @@ class Structure:
     def capped(self) -> bool:
         """Whether the logits have a soft cap."""
         return self.model.softcap is not None and self.model.softcap["logits"] > 0
+
+    @property
+    def bent(self) -> bool:
+        """Whether attention scores have a soft cap."""
+        return self.model.softcap is not None and self.model.softcap["attention"] > 0
+
+    @property
+    def windowed(self) -> bool:
+        """Whether some tokens see a part of those before them alone."""
+        return windowed(self.model, self.train)
+
+    @property
+    def patterned(self) -> bool:
+        """Whether some layers see everything all the same."""
+        window = self.model.window
+        return self.windowed and window is not None and window["every"] > 1
+
+    @property
+    def alibi(self) -> bool:
+        """Whether scores fall with the distance."""
+        return self.model.position == "alibi"
+
+    @property
+    def asks_attention(self) -> bool:
+        """Whether attention is more than causal."""
+        return self.windowed or self.bent or self.alibi or self.model.sinks
+
+    @property
+    def stretched(self) -> bool:
+        """Whether rotary positions lie closer together than tokens."""
+        rope = self.model.rope
+        return self.model.position == "rope" and rope is not None and rope["scaling"] != 1
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What a layer is called with beside x, for its positions."""
+        return {"rope": ("cos", "sin"), "alibi": ("slopes",)}.get(self.model.position, ())
 
     @property
     def class_name(self) -> str:

@@ -27,6 +27,7 @@ train {{
 }}
 {rest}
 """
+ULYSSES = "cp = 2, cp_method = ulysses, zero = 3"
 PLAIN = {
     "model": MODEL,
     "nodes": 1,
@@ -186,8 +187,10 @@ def test_a_field(
         ({"parallel": "zero = 0, overlap = on", "train": "precision = fp32"}, "B344"),
         ({"model": MODEL + ", dropout = 0.1"}, "B340"),
         ({"model": MODEL + ", experts { count = 4, top_k = 2, ffn = 64 }"}, "B340"),
-        ({"model": MODEL + ", softcap(attention = 50)"}, "B340"),
-        ({"model": MODEL + ", window(size = 32)"}, "B340"),
+        ({"model": MODEL + ", softcap(attention = 50)", "parallel": ULYSSES}, "B340"),
+        ({"model": MODEL + ", window(size = 32)", "parallel": ULYSSES}, "B340"),
+        ({"model": MODEL + ", position = alibi", "parallel": ULYSSES}, "B340"),
+        ({"model": MODEL + ", sinks = on", "parallel": ULYSSES}, "B340"),
         ({"train": "master = none"}, "B340"),
         ({"train": "precision = fp8"}, "B340"),
         ({"train": "optimizer = sgd(lr = 0.1)"}, "B340"),
@@ -242,8 +245,8 @@ def test_names() -> None:
 
 PRINTED = {
     "model": "params layers hidden heads kv_heads head_dim ffn vocab context activation norm"
-    " norm_placement norm_bias norm_eps embedding_norm final_norm rope tied_embeddings bias qk_norm"
-    " window softcap parallel_blocks shared_norm init_std",
+    " norm_placement norm_bias norm_eps embedding_norm final_norm position rope tied_embeddings"
+    " bias qk_norm sinks window softcap parallel_blocks shared_norm init_std",
     # Sequence parallelism says how tp is done, which is 1.
     "parallel": "pp cp dp schedule stages shard order overlap vocab_multiple sequence_parallel"
     " cp_method",

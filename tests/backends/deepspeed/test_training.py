@@ -28,6 +28,8 @@ MODELS = {
     "plain": "rope(theta = 10000), qk_norm = per_head",
     "tied": "tied_embeddings = on, position = learned, context = 32, bias = all, norm = layernorm"
     ", activation = gelu",
+    "gemma": "rope(theta = 10000), window(size = 8, every = 2), softcap(attention = 2, logits = 9)"
+    ", sinks = on, tied_embeddings = on",
 }
 TEXT = """model {{
   layers = 4, hidden = 32, heads = 4, kv_heads = 2, ffn = 64, vocab = 64, {model}
@@ -57,6 +59,8 @@ CASES = {
     "zero 2, bf16": (2, "zero = 2", "plain", "bf16", "recompute = selective(mlp)"),
     "zero 3, bf16": (2, "zero = 3", "tied", "bf16", ""),
     "zero 3, bf16 gradients": (2, "zero = 3", "plain", "bf16", "gradients = bf16"),
+    "zero 3, a window, caps, sinks": (2, "zero = 3", "gemma", "fp32", ""),
+    "pp, a window, caps, sinks": (2, "pp = 2, zero = 0", "gemma", "fp32", ""),
     "cp": (2, "cp = 2, cp_method = ulysses, zero = 1", "plain", "fp32", ""),
     "cp, zero 2": (4, "cp = 2, cp_method = ulysses, zero = 2", "tied", "fp32", ""),
     "cp, zero 3": (4, "cp = 2, cp_method = ulysses, zero = 3", "tied", "fp32", "recompute = full"),

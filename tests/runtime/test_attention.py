@@ -1,0 +1,152 @@
+"""Attention with windows, caps, slopes and sinks: by FlexAttention, and pair by pair."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from parlay.runtime import attention  # noqa: E402
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+from torch.nn.attention import flex_attention  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+CASES = {
+    "causal": {},
+    "a cap": {"cap": 1.5},
+    "a window": {"window": 5},
+    "one token": {"window": 1},
+    "slopes": {"slopes": True},
+    "sinks": {"sinks": True},
+    "all": {"window": 7, "cap": 1.5, "slopes": True, "sinks": True},
+}
+
+
+def given(case: dict, *, s: int, heads: int = 6) -> tuple[list, dict]:
+    """Leaves q, k, v and sinks, and the rest of what attention is told."""
+    torch.manual_seed(0)
+    shapes = [(2, heads, s, 8), (2, heads // 2, s, 8), (2, heads // 2, s, 8)]
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    told = {name: value for name, value in case.items() if name in ("window", "cap")}
+    if case.get("slopes"):
+        told["slopes"] = attention.slopes(heads, like=leaves[0])
+    if case.get("sinks"):
+        leaves.append(torch.randn(heads, dtype=torch.float64, requires_grad=True))
+        told["sinks"] = leaves[3]
+    return leaves, told
+
+
+def by_pairs(q, k, v, *, window=None, cap=0.0, slopes=None, sinks=None):
+    """Query by query, over the keys that it sees."""
+    _, heads, s, d = q.shape
+    out = torch.zeros_like(q)
+    for h in range(heads):
+        of_k, of_v = (x[:, h * k.shape[1] // heads] for x in (k, v))
+        for i in range(s):
+            first = max(0, i - (window or s) + 1)
+            score = (of_k[:, first : i + 1] @ q[:, h, i, :, None]).squeeze(-1) / math.sqrt(d)
+            score = cap * torch.tanh(score / cap) if cap else score
+            if slopes is not None:
+                score = score - slopes[h] * torch.arange(i - first, -1, -1)
+            power = score.exp()
+            total = power.sum(-1, keepdim=True) + (0 if sinks is None else sinks[h].exp())
+            out[:, h, i] = ((power / total).unsqueeze(1) @ of_v[:, first : i + 1]).squeeze(1)
+    return out
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_written_out(case: str) -> None:
+    leaves, told = given(CASES[case], s=12)
+    same(attention.unfused(*leaves[:3], **told), by_pairs(*leaves[:3], **told), leaves)
+    # On CPUs the fused one is the same.
+    same(attention.fused(*leaves[:3], **told), attention.unfused(*leaves[:3], **told), leaves)
+
+
+def same(ours, theirs, leaves) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    weight = torch.randn_like(ours)
+    gradients = [torch.autograd.grad((one * weight).sum(), leaves) for one in (ours, theirs)]
+    for mine, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
+
+
+def test_narrow_inputs_are_summed_in_float32() -> None:
+    leaves, told = given(CASES["all"], s=32)
+    narrow = [leaf.bfloat16() for leaf in leaves]
+    told = {**told, "slopes": told["slopes"].float(), "sinks": narrow[3]}
+    out = attention.unfused(*narrow[:3], **told)
+    assert out.dtype == torch.bfloat16
+    wide = [leaf.double() for leaf in narrow]
+    exact = attention.unfused(*wide[:3], **{**told, "sinks": wide[3]})
+    assert (out - exact).abs().max() < 2**-7 * exact.abs().max()
+
+
+# ── On a GPU ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
+    """FlexAttention as on a GPU, but for the kernels; torch has none with gradients on CPUs."""
+    counter = CompileCounterWithBackend("aot_eager")
+    flex = torch.compile(flex_attention.flex_attention, dynamic=False, backend=counter)
+    monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(attention, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(attention, "_flex", lambda: flex)
+    return counter
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+def test_flex_attention_computes_the_same() -> None:
+    leaves, told = given(CASES["all"], s=150)
+    same(attention.fused(*leaves[:3], **told), attention.unfused(*leaves[:3], **told), leaves)
+
+
+@pytest.mark.slow
+def test_a_kernel_is_compiled_once_for_each_kind_of_layer(
+    compiled: CompileCounterWithBackend,
+) -> None:
+    for _ in range(2):
+        for window in (5, None):
+            leaves, _ = given({}, s=150)
+
+            def run(*qkv, window=window):
+                return attention.fused(*qkv, window=window, cap=1.5)
+
+            checkpoint(run, *leaves, use_reentrant=False).sum().backward()
+    assert compiled.frame_count == 2
+
+
+def test_plain_attention_needs_no_compiler(compiled: CompileCounterWithBackend) -> None:
+    leaves, _ = given({}, s=12)
+    same(attention.fused(*leaves), attention.unfused(*leaves), leaves)
+    assert compiled.frame_count == 0
+
+
+@pytest.mark.parametrize("s", [64, 128, 200, 1024])
+@pytest.mark.parametrize("window", [None, 1, 127, 128, 129, 130, 256, 257, 5000])
+def test_blocks(s: int, window: int | None) -> None:
+    ours = attention._blocks(s, window, torch.device("cpu"))
+    theirs = flex_attention.create_block_mask(ours.mask_mod, 1, 1, s, s, device="cpu")
+    assert ours.shape == theirs.shape
+    for kind in ("kv", "full_kv", "q", "full_q"):
+        counts = getattr(ours, f"{kind}_num_blocks")
+        assert torch.equal(counts, getattr(theirs, f"{kind}_num_blocks"))
+        lists = [getattr(one, f"{kind}_indices")[0, 0] for one in (ours, theirs)]
+        for count, mine, other in zip(counts[0, 0].tolist(), *lists, strict=True):
+            assert torch.equal(mine[:count], other[:count])
+
+
+# ── ALiBi ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 25, 112])
+def test_slopes(heads: int) -> None:
+    """As BLOOM's, which come through float32, from the biases of its keys."""
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    biases = bloom.build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+    ours = attention.slopes(heads, like=torch.zeros(1, dtype=torch.float64))
+    assert ours.dtype == torch.float64
+    torch.testing.assert_close(ours.float(), biases, rtol=1e-5, atol=0)
+    assert attention.slopes(heads, like=torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32
