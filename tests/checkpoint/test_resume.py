@@ -23,6 +23,7 @@ LAYOUTS = {
         8,
         "every = 2",
     ),
+    "dp in copies of two with ZeRO-3": ("dp = 4, zero = 3, shard = 2", 4, "every = 2"),
     "pp, saved beside training": ("pp = 2", 2, "every = 2, async = on"),
 }
 
@@ -53,7 +54,12 @@ OTHERS = {
     "heads and embeddings that several ranks hold alike": (
         "tp = 4, pp = 2",
         "tied_embeddings = on, bias = [qkv, out, mlp, head]",
-        ("tp = 2, dp = 2, zero = 1", 4),
+        ("tp = 2, dp = 2, zero = 3", 4),
+    ),
+    "units of ZeRO-3 that hold heads alike": (
+        "tp = 4, dp = 2, zero = 3",
+        "tied_embeddings = on",
+        ("pp = 2, dp = 2, zero = 1", 4),
     ),
 }
 
