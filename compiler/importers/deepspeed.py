@@ -129,7 +129,9 @@ def _model(job: Job, draft: Draft, given: str | None) -> None:
         if not path.exists():
             raise Unreadable(f"--model {given} is no model of the catalog, and no file")
         config = path / "config.json" if path.is_dir() else path
-        put(draft, "model", hf.read(config).values["model"])
+        preset, further = hf.read_all(config)
+        put(draft, "model", preset.values["model"])
+        draft.lost += further
         return
     known = {_plain(name): name for name in catalog.names("model")}
     name = known.get(_plain(named.rstrip("/").rpartition("/")[2])) if named else None

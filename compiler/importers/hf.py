@@ -1,42 +1,46 @@
 """Hugging Face `config.json` to the fields of a `model` block.
 
-One function for each family of `model_type`; a family that is not here is told, never guessed.
-The parameter counts that follow are held against `transformers`' own modules.
+A family that is not known is told, never guessed. The parameter counts that follow are held
+against `transformers`' own modules.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from parlay.compiler.catalog import Preset
+from parlay.compiler.importers.hf_families import FAMILIES
+from parlay.compiler.importers.hf_fields import Config, Unreadable, shown
+
+__all__ = ["LARGEST", "Unreadable", "json_object", "read", "read_all"]
 
 LARGEST: Final = 1 << 20
-
-Values = dict[str, Any]
-
-
-class Unreadable(Exception):
-    """Why a file gives no model, in words for its reader."""
 
 
 def read(path: Path) -> Preset:
     """The model of a `config.json` as a preset; raises `Unreadable` with the reason."""
+    return read_all(path)[0]
+
+
+def read_all(path: Path) -> tuple[Preset, list[str]]:
+    """The model of a `config.json`, and what of it no field says, a key and its value each."""
     config = json_object(path)
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         known = ", ".join(sorted(FAMILIES))
-        raise Unreadable(f"model_type {_shown(kind)} is not known; known are {known}")
+        raise Unreadable(f"model_type {shown(kind)} is not known; known are {known}")
+    fields = Config(config)
     try:
-        values = family(_Config(config))
+        values = family(fields)
     except KeyError as missing:
         raise Unreadable(f"the config lacks {missing.args[0]!r}") from None
     frozen = MappingProxyType({"model": MappingProxyType(values)})
-    return Preset("model", path.name, str(path), None, frozen)
+    return Preset("model", path.name, str(path), None, frozen), fields.rest(values)
 
 
 def json_object(path: Path) -> Mapping[str, Any]:
@@ -54,282 +58,3 @@ def json_object(path: Path) -> Mapping[str, Any]:
     if not isinstance(config, dict):
         raise Unreadable("it holds no JSON object")
     return config
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:60]
-
-
-class _Config:
-    """Typed access: a field of the wrong type is told like one that is missing."""
-
-    def __init__(self, fields: Mapping[str, Any]) -> None:
-        self._fields = fields
-
-    def whole(self, *names: str, default: int | None = None) -> int:
-        """The first of `names` that is there, a positive whole number."""
-        for name in names:
-            value = self._fields.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise Unreadable(f"{name} = {_shown(value)} is no whole number")
-            return value
-        if default is None:
-            raise KeyError(names[0])
-        return default
-
-    def number(self, *names: str, default: float) -> float:
-        """The first of `names` that is there, a number."""
-        for name in names:
-            value = self._fields.get(name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise Unreadable(f"{name} = {_shown(value)} is no number")
-            return float(value)
-        return default
-
-    def flag(self, name: str, default: bool = False) -> bool:
-        """A boolean."""
-        value = self._fields.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise Unreadable(f"{name} = {_shown(value)} is neither true nor false")
-        return value
-
-    def text(self, name: str, default: str) -> str:
-        """A string."""
-        value = self._fields.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, str):
-            raise Unreadable(f"{name} = {_shown(value)} is no string")
-        return value
-
-    def has(self, name: str) -> bool:
-        """Whether a field is there and not null."""
-        return self._fields.get(name) is not None
-
-    def rope(self) -> _Config:
-        """Rope settings: `rope_parameters` of newer files, the top level of older ones."""
-        nested = self._fields.get("rope_parameters")
-        return _Config({**self._fields, **nested}) if isinstance(nested, dict) else self
-
-
-# ── Families ──────────────────────────────────────────────────────────────────
-
-_ACTIVATIONS: Final = {
-    "silu": ("swiglu", "silu"),
-    "swish": ("swiglu", "silu"),
-    "gelu": ("geglu", "gelu"),
-    "gelu_new": ("geglu_tanh", "gelu_tanh"),
-    "gelu_fast": ("geglu_tanh", "gelu_tanh"),
-    "gelu_pytorch_tanh": ("geglu_tanh", "gelu_tanh"),
-    "relu": (None, "relu"),
-    "relu2": (None, "relu2"),
-}
-
-
-def _activation(name: str, *, gated: bool) -> str:
-    found = _ACTIVATIONS.get(name, (None, None))[0 if gated else 1]
-    if found is None:
-        raise Unreadable(f"activation {_shown(name)} is not known")
-    return found
-
-
-def _decoder(config: _Config, *, heads_width: bool = True) -> Values:
-    """What Llama and its relatives share: rmsnorm, gate, rope, grouped heads."""
-    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
-    rope = config.rope()
-    values: Values = {
-        "layers": config.whole("num_hidden_layers"),
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": config.whole("num_key_value_heads", default=heads),
-        "ffn": config.whole("intermediate_size"),
-        "vocab": config.whole("vocab_size"),
-        "context": config.whole("max_position_embeddings"),
-        "activation": _activation(
-            config.text("hidden_act", config.text("hidden_activation", "silu")), gated=True
-        ),
-        "norm": "rmsnorm",
-        "norm_eps": config.number("rms_norm_eps", default=1e-6),
-        "position": "rope",
-        "rope": f"rope(theta = {_plain(rope.number('rope_theta', default=10000.0))})",
-        "tied_embeddings": config.flag("tie_word_embeddings"),
-        "init_std": config.number("initializer_range", default=0.02),
-    }
-    if heads_width and config.has("head_dim"):
-        values["head_dim"] = config.whole("head_dim")
-    if config.number("attention_dropout", default=0.0) > 0:
-        values["dropout"] = config.number("attention_dropout", default=0.0)
-    return values
-
-
-def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) else repr(number)
-
-
-def _llama(config: _Config) -> Values:
-    values = _decoder(config)
-    biased = [*(["qkv", "out"] if config.flag("attention_bias") else [])]
-    biased += ["mlp"] if config.flag("mlp_bias") else []
-    if biased:
-        values["bias"] = biased
-    return values
-
-
-def _windowed(config: _Config) -> Values:
-    values = _llama(config)
-    if config.has("sliding_window") and config.flag("use_sliding_window", True):
-        values["window"] = f"window(size = {config.whole('sliding_window')})"
-    return values
-
-
-def _qwen2(config: _Config) -> Values:
-    return {**_decoder(config), "bias": ["qkv"]}
-
-
-def _qwen3(config: _Config) -> Values:
-    return {**_llama(config), "qk_norm": "per_head"}
-
-
-def _qwen3_moe(config: _Config) -> Values:
-    experts = {
-        "count": config.whole("num_experts", "num_local_experts"),
-        "top_k": config.whole("num_experts_per_tok"),
-        "ffn": config.whole("moe_intermediate_size"),
-        "every": config.whole("decoder_sparse_step", default=1),
-        "aux_loss": config.number("router_aux_loss_coef", default=0.0),
-    }
-    return {**_qwen3(config), "experts": experts}
-
-
-def _mixtral(config: _Config) -> Values:
-    experts = {
-        "count": config.whole("num_local_experts"),
-        "top_k": config.whole("num_experts_per_tok"),
-        "ffn": config.whole("intermediate_size"),
-        "aux_loss": config.number("router_aux_loss_coef", default=0.0),
-    }
-    return {**_windowed(config), "experts": experts}
-
-
-def _gemma(config: _Config) -> Values:
-    # Left out of the file, Gemma ties its embeddings.
-    return {**_llama(config), "tied_embeddings": config.flag("tie_word_embeddings", True)}
-
-
-def _gemma2(config: _Config) -> Values:
-    values = {**_gemma(config), "norm_placement": "both"}
-    values["window"] = f"window(size = {config.whole('sliding_window')}, every = 2)"
-    attention = config.number("attn_logit_softcapping", default=0.0)
-    logits = config.number("final_logit_softcapping", default=0.0)
-    if attention or logits:
-        values["softcap"] = f"softcap(attention = {_plain(attention)}, logits = {_plain(logits)})"
-    return values
-
-
-def _gemma3(config: _Config) -> Values:
-    values = {**_gemma(config), "norm_placement": "both", "qk_norm": "per_head"}
-    every = config.whole("sliding_window_pattern", default=6)
-    values["window"] = f"window(size = {config.whole('sliding_window')}, every = {every})"
-    return values
-
-
-def _deepseek(config: _Config, *, router: str) -> Values:
-    values = _decoder(config, heads_width=False)
-    nope, rope = config.whole("qk_nope_head_dim"), config.whole("qk_rope_head_dim")
-    mla: Values = {
-        "kv_rank": config.whole("kv_lora_rank"),
-        "nope_dim": nope,
-        "rope_dim": rope,
-        "v_dim": config.whole("v_head_dim"),
-    }
-    if config.has("q_lora_rank"):
-        mla["q_rank"] = config.whole("q_lora_rank")
-    experts: Values = {
-        "count": config.whole("n_routed_experts"),
-        "top_k": config.whole("num_experts_per_tok"),
-        "ffn": config.whole("moe_intermediate_size"),
-        "shared": config.whole("n_shared_experts", default=0),
-        "dense_layers": config.whole("first_k_dense_replace", default=0),
-        "every": config.whole("moe_layer_freq", default=1),
-        "router": router,
-        "router_bias": router == "sigmoid",
-        "groups": config.whole("n_group", default=1),
-        "top_groups": config.whole("topk_group", default=1),
-    }
-    values |= {"kv_heads": values["heads"], "head_dim": nope + rope, "mla": mla}
-    return {**values, "experts": experts}
-
-
-def _deepseek_v2(config: _Config) -> Values:
-    return _deepseek(config, router="softmax")
-
-
-def _deepseek_v3(config: _Config) -> Values:
-    return _deepseek(config, router="sigmoid")
-
-
-def _gpt2(config: _Config) -> Values:
-    hidden = config.whole("n_embd")
-    return {
-        "layers": config.whole("n_layer"),
-        "hidden": hidden,
-        "heads": config.whole("n_head"),
-        "ffn": config.whole("n_inner", default=4 * hidden),
-        "vocab": config.whole("vocab_size"),
-        "context": config.whole("n_positions", "n_ctx"),
-        "activation": _activation(config.text("activation_function", "gelu_new"), gated=False),
-        "norm": "layernorm",
-        "norm_eps": config.number("layer_norm_epsilon", default=1e-5),
-        "position": "learned",
-        "bias": "all",
-        "tied_embeddings": config.flag("tie_word_embeddings", True),
-        "dropout": config.number("resid_pdrop", default=0.1),
-        "init_std": config.number("initializer_range", default=0.02),
-    }
-
-
-def _gpt_neox(config: _Config) -> Values:
-    rope = config.rope()
-    theta = rope.number("rope_theta", "rotary_emb_base", default=10000.0)
-    partial = rope.number("partial_rotary_factor", "rotary_pct", default=0.25)
-    biased = ["qkv", "out", "mlp"] if config.flag("attention_bias", True) else ["mlp"]
-    return {
-        "layers": config.whole("num_hidden_layers"),
-        "hidden": config.whole("hidden_size"),
-        "heads": config.whole("num_attention_heads"),
-        "ffn": config.whole("intermediate_size"),
-        "vocab": config.whole("vocab_size"),
-        "context": config.whole("max_position_embeddings"),
-        "activation": _activation(config.text("hidden_act", "gelu"), gated=False),
-        "norm": "layernorm",
-        "norm_eps": config.number("layer_norm_eps", default=1e-5),
-        "position": "rope",
-        "rope": f"rope(theta = {_plain(theta)}, partial = {partial!r})",
-        "bias": biased,
-        "parallel_blocks": config.flag("use_parallel_residual", True),
-        "tied_embeddings": config.flag("tie_word_embeddings"),
-        "init_std": config.number("initializer_range", default=0.02),
-    }
-
-
-FAMILIES: Final[Mapping[str, Callable[[_Config], Values]]] = {
-    "llama": _llama,
-    "mistral": _windowed,
-    "mixtral": _mixtral,
-    "qwen2": _qwen2,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
-    "gemma": _gemma,
-    "gemma2": _gemma2,
-    "gemma3_text": _gemma3,
-    "deepseek_v2": _deepseek_v2,
-    "deepseek_v3": _deepseek_v3,
-    "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
-}

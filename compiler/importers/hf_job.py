@@ -14,9 +14,10 @@ NODE: Final = "dgx-h100"
 
 def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     """The model of a `config.json`, or of the folder that holds one."""
-    preset = hf.read(path / "config.json" if path.is_dir() else path)
+    preset, rest = hf.read_all(path / "config.json" if path.is_dir() else path)
     draft = Draft(f"From {path.name}, a model of Hugging Face.", {"model": {}, "cluster": {}})
     put(draft, "model", preset.values["model"])
+    draft.lost += rest
     world = gpus or 8
     each = min(world, 8)
     draft.assumed.append(f'{world} GPUs of node from "{node}": a model names no machines')

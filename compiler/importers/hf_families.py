@@ -1,0 +1,225 @@
+"""One function for each family of `model_type`: a `config.json` to the fields of `model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from parlay.compiler.importers.hf_fields import Config, Unreadable, Values, shown
+
+# ── Families ──────────────────────────────────────────────────────────────────
+
+_ACTIVATIONS: Final = {
+    "silu": ("swiglu", "silu"),
+    "swish": ("swiglu", "silu"),
+    "gelu": ("geglu", "gelu"),
+    "gelu_new": ("geglu_tanh", "gelu_tanh"),
+    "gelu_fast": ("geglu_tanh", "gelu_tanh"),
+    "gelu_pytorch_tanh": ("geglu_tanh", "gelu_tanh"),
+    "relu": (None, "relu"),
+    "relu2": (None, "relu2"),
+}
+
+
+def _activation(name: str, *, gated: bool) -> str:
+    found = _ACTIVATIONS.get(name, (None, None))[0 if gated else 1]
+    if found is None:
+        raise Unreadable(f"activation {shown(name)} is not known")
+    return found
+
+
+def _decoder(config: Config, *, heads_width: bool = True) -> Values:
+    """What Llama and its relatives share: rmsnorm, gate, rope, grouped heads."""
+    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    rope = config.rope()
+    values: Values = {
+        "layers": config.whole("num_hidden_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": config.whole("num_key_value_heads", default=heads),
+        "ffn": config.whole("intermediate_size"),
+        "vocab": config.whole("vocab_size"),
+        "context": config.whole("max_position_embeddings"),
+        "activation": _activation(
+            config.text("hidden_act", config.text("hidden_activation", "silu")), gated=True
+        ),
+        "norm": "rmsnorm",
+        "norm_eps": config.number("rms_norm_eps", default=1e-6),
+        "position": "rope",
+        "rope": f"rope(theta = {_plain(rope.number('rope_theta', default=10000.0))})",
+        "tied_embeddings": config.flag("tie_word_embeddings"),
+        "init_std": config.number("initializer_range", default=0.02),
+    }
+    if heads_width and config.has("head_dim"):
+        values["head_dim"] = config.whole("head_dim")
+    if config.number("attention_dropout", default=0.0) > 0:
+        values["dropout"] = config.number("attention_dropout", default=0.0)
+    return values
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else repr(number)
+
+
+def _llama(config: Config) -> Values:
+    values = _decoder(config)
+    biased = [*(["qkv", "out"] if config.flag("attention_bias") else [])]
+    biased += ["mlp"] if config.flag("mlp_bias") else []
+    if biased:
+        values["bias"] = biased
+    return values
+
+
+def _windowed(config: Config) -> Values:
+    values = _llama(config)
+    if config.has("sliding_window") and config.flag("use_sliding_window", True):
+        values["window"] = f"window(size = {config.whole('sliding_window')})"
+    return values
+
+
+def _qwen2(config: Config) -> Values:
+    return {**_decoder(config), "bias": ["qkv"]}
+
+
+def _qwen3(config: Config) -> Values:
+    return {**_llama(config), "qk_norm": "per_head"}
+
+
+def _qwen3_moe(config: Config) -> Values:
+    experts = {
+        "count": config.whole("num_experts", "num_local_experts"),
+        "top_k": config.whole("num_experts_per_tok"),
+        "ffn": config.whole("moe_intermediate_size"),
+        "every": config.whole("decoder_sparse_step", default=1),
+        "aux_loss": config.number("router_aux_loss_coef", default=0.0),
+    }
+    return {**_qwen3(config), "experts": experts}
+
+
+def _mixtral(config: Config) -> Values:
+    experts = {
+        "count": config.whole("num_local_experts"),
+        "top_k": config.whole("num_experts_per_tok"),
+        "ffn": config.whole("intermediate_size"),
+        "aux_loss": config.number("router_aux_loss_coef", default=0.0),
+    }
+    return {**_windowed(config), "experts": experts}
+
+
+def _gemma(config: Config) -> Values:
+    # Left out of the file, Gemma ties its embeddings.
+    return {**_llama(config), "tied_embeddings": config.flag("tie_word_embeddings", True)}
+
+
+def _gemma2(config: Config) -> Values:
+    values = {**_gemma(config), "norm_placement": "both"}
+    values["window"] = f"window(size = {config.whole('sliding_window')}, every = 2)"
+    attention = config.number("attn_logit_softcapping", default=0.0)
+    logits = config.number("final_logit_softcapping", default=0.0)
+    if attention or logits:
+        values["softcap"] = f"softcap(attention = {_plain(attention)}, logits = {_plain(logits)})"
+    return values
+
+
+def _gemma3(config: Config) -> Values:
+    values = {**_gemma(config), "norm_placement": "both", "qk_norm": "per_head"}
+    every = config.whole("sliding_window_pattern", default=6)
+    values["window"] = f"window(size = {config.whole('sliding_window')}, every = {every})"
+    return values
+
+
+def _deepseek(config: Config, *, router: str) -> Values:
+    router = config.text("scoring_func", router)
+    values = _decoder(config, heads_width=False)
+    nope, rope = config.whole("qk_nope_head_dim"), config.whole("qk_rope_head_dim")
+    mla: Values = {
+        "kv_rank": config.whole("kv_lora_rank"),
+        "nope_dim": nope,
+        "rope_dim": rope,
+        "v_dim": config.whole("v_head_dim"),
+    }
+    if config.has("q_lora_rank"):
+        mla["q_rank"] = config.whole("q_lora_rank")
+    experts: Values = {
+        "count": config.whole("n_routed_experts"),
+        "top_k": config.whole("num_experts_per_tok"),
+        "ffn": config.whole("moe_intermediate_size"),
+        "shared": config.whole("n_shared_experts", default=0),
+        "dense_layers": config.whole("first_k_dense_replace", default=0),
+        "every": config.whole("moe_layer_freq", default=1),
+        "router": router,
+        "router_bias": router == "sigmoid",
+        "groups": config.whole("n_group", default=1),
+        "top_groups": config.whole("topk_group", default=1),
+    }
+    values |= {"kv_heads": values["heads"], "head_dim": nope + rope, "mla": mla}
+    return {**values, "experts": experts}
+
+
+def _deepseek_v2(config: Config) -> Values:
+    return _deepseek(config, router="softmax")
+
+
+def _deepseek_v3(config: Config) -> Values:
+    return _deepseek(config, router="sigmoid")
+
+
+def _gpt2(config: Config) -> Values:
+    hidden = config.whole("n_embd")
+    return {
+        "layers": config.whole("n_layer"),
+        "hidden": hidden,
+        "heads": config.whole("n_head"),
+        "ffn": config.whole("n_inner", default=4 * hidden),
+        "vocab": config.whole("vocab_size"),
+        "context": config.whole("n_positions", "n_ctx"),
+        "activation": _activation(config.text("activation_function", "gelu_new"), gated=False),
+        "norm": "layernorm",
+        "norm_eps": config.number("layer_norm_epsilon", default=1e-5),
+        "position": "learned",
+        "bias": "all",
+        "tied_embeddings": config.flag("tie_word_embeddings", True),
+        "dropout": config.number("resid_pdrop", default=0.1),
+        "init_std": config.number("initializer_range", default=0.02),
+    }
+
+
+def _gpt_neox(config: Config) -> Values:
+    rope = config.rope()
+    theta = rope.number("rope_theta", "rotary_emb_base", default=10000.0)
+    partial = rope.number("partial_rotary_factor", "rotary_pct", default=0.25)
+    biased = ["qkv", "out", "mlp"] if config.flag("attention_bias", True) else ["mlp"]
+    return {
+        "layers": config.whole("num_hidden_layers"),
+        "hidden": config.whole("hidden_size"),
+        "heads": config.whole("num_attention_heads"),
+        "ffn": config.whole("intermediate_size"),
+        "vocab": config.whole("vocab_size"),
+        "context": config.whole("max_position_embeddings"),
+        "activation": _activation(config.text("hidden_act", "gelu"), gated=False),
+        "norm": "layernorm",
+        "norm_eps": config.number("layer_norm_eps", default=1e-5),
+        "position": "rope",
+        "rope": f"rope(theta = {_plain(theta)}, partial = {partial!r})",
+        "bias": biased,
+        "parallel_blocks": config.flag("use_parallel_residual", True),
+        "tied_embeddings": config.flag("tie_word_embeddings"),
+        "init_std": config.number("initializer_range", default=0.02),
+    }
+
+
+FAMILIES: Final[Mapping[str, Callable[[Config], Values]]] = {
+    "llama": _llama,
+    "mistral": _windowed,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "deepseek_v2": _deepseek_v2,
+    "deepseek_v3": _deepseek_v3,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+}

@@ -1,0 +1,130 @@
+"""The fields of a `config.json`, each read by its type, and what nothing has read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+Values = dict[str, Any]
+
+
+class Unreadable(Exception):
+    """Why a file gives no model, in words for its reader."""
+
+
+def shown(value: object) -> str:
+    """A value as a message has it."""
+    return repr(value)[:60]
+
+
+_SAYS_NOTHING: Final = re.compile(
+    r"_.*|model_type|architectures|(torch_)?dtype|transformers_version|auto_map|use_cache"
+    r"|.*token(_id|_ids)?|pretraining_tp|output_.*|task_specific_params|summary_.*|reorder_.*"
+)
+"""Keys of the library, of its tokenizer and of inference."""
+
+_USUAL: Final = {
+    "rope_parameters.rope_type": "default",
+    "use_sliding_window": True,
+    "routed_scaling_factor": 1.0,
+    "ep_size": 1,
+    "seq_aux": True,
+}
+"""Values that say what holds anyway."""
+
+
+def _kinds(values: Values) -> list[str]:
+    """The attention of each layer, as newer files spell it out."""
+    window = re.search(r"every = (\d+)", str(values.get("window", "")))
+    every = int(window[1]) if window else 0 if "window" in values else 1
+    return [
+        "full_attention" if every and (layer + 1) % every == 0 else "sliding_attention"
+        for layer in range(min(values["layers"], 10_000))
+    ]
+
+
+class Config:
+    """Typed access: a field of the wrong type is told like one that is missing."""
+
+    def __init__(self, fields: Mapping[str, Any], taken: set[str] | None = None) -> None:
+        self._fields = fields
+        self._taken: set[str] = set() if taken is None else taken
+
+    def _get(self, name: str) -> Any:
+        self._taken.add(name)
+        return self._fields.get(name)
+
+    def whole(self, *names: str, default: int | None = None) -> int:
+        """The first of `names` that is there, a positive whole number."""
+        for name in names:
+            value = self._get(name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise Unreadable(f"{name} = {shown(value)} is no whole number")
+            return value
+        if default is None:
+            raise KeyError(names[0])
+        return default
+
+    def number(self, *names: str, default: float) -> float:
+        """The first of `names` that is there, a number."""
+        for name in names:
+            value = self._get(name)
+            if value is None:
+                continue
+            plain = isinstance(value, int | float) and not isinstance(value, bool)
+            if not plain or not 0 <= value < 1e30:
+                raise Unreadable(f"{name} = {shown(value)} is no number")
+            return float(value)
+        return default
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean."""
+        value = self._get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise Unreadable(f"{name} = {shown(value)} is neither true nor false")
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """A string."""
+        value = self._get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise Unreadable(f"{name} = {shown(value)} is no string")
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there and not null."""
+        return self._get(name) is not None
+
+    def rope(self) -> Config:
+        """Rope settings: `rope_parameters` of newer files, the top level of older ones."""
+        nested = self._fields.get("rope_parameters")
+        if not isinstance(nested, dict):
+            return self
+        return Config({**self._fields, **nested}, self._taken)
+
+    def rest(self, values: Values) -> list[str]:
+        """What nothing took, and says something of the model, a key and its value each."""
+        inside = self._fields.get("rope_parameters")
+        fields = dict(self._fields)
+        if isinstance(inside, dict):
+            fields |= {f"rope_parameters.{name}": value for name, value in inside.items()}
+            del fields["rope_parameters"]
+        if fields.get("use_sliding_window") is False:
+            fields |= dict.fromkeys(("sliding_window", "max_window_layers"))
+        if fields.get("layer_types") == _kinds(values):
+            del fields["layer_types"]
+        return [
+            f"{name} = {str(value)[:200]}"
+            for name, value in fields.items()
+            if name.rpartition(".")[2] not in self._taken
+            and value not in (None, False, [], {})
+            and not _SAYS_NOTHING.fullmatch(name)
+            and _USUAL.get(name) != value
+        ]
