@@ -70,6 +70,8 @@ def _table(figures: Mapping[str, Any], title: str) -> Iterator[str]:
     yield "| | rows | median | 90th percentile | worst | flat median | flat 90th |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
     for name, row in figures[title].items():
+        if not row["count"]:
+            continue
         flat = figures["baseline"][title][name]
         yield f"| {name} | {_figures(row)} | {flat['median']:.1%} | {flat['p90']:.1%} |"
 
@@ -79,7 +81,7 @@ def _bars(figures: Mapping[str, Any], scored: Sequence[Scored]) -> Iterator[str]
     yield "|---|---:|---:|---:|---:|---:|"
     known = {**figures["by_class"], **figures["by_class_accelerator"]}
     for title, name, middle, high in BARS:
-        if name in known:
+        if name in known and known[name]["count"]:
             yield f"| {title} | {_figures(known[name])} | {middle:.0%} / {high:.0%} |"
     blackwell = [s for s in scored if s.case.accelerator == "Blackwell"]
     dense = summary(s.error for s in blackwell if s.case.kind.startswith("dense"))
@@ -107,9 +109,10 @@ def _ranking(figures: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|---:|"
     for name, row in (("ledger", figures["ranking"]), ("flat", figures["baseline"]["ranking"])):
         if row["groups"]:
+            pairs = "" if row["pairs_right"] is None else f"{row['pairs_right']:.1%}"
             yield (
                 f"| {name} | {row['groups']} | {row['median_regret']:.1%} | "
-                f"{row['mean_regret']:.1%} | {row['pairs_right']:.1%} | {row['kendall_tau']:.2f} |"
+                f"{row['mean_regret']:.1%} | {pairs} | {row['kendall_tau']:.2f} |"
             )
     yield ""
     yield "Asked: regret at most 1 % in the median and 3 % in the mean, 80 % of pairs right."

@@ -228,6 +228,8 @@ def main() -> None:
     cases = [c for c in map(case_of, read(arguments.path)) if isinstance(c, Case)]
     if arguments.folds:
         (HERE / "folds").mkdir(exist_ok=True)
+        groups = sorted({case.group for case in cases})
+        (HERE / "folds/groups.txt").write_text("\n".join(groups) + "\n", "utf-8")
         for fold in range(FOLDS):
             seen = [case for case in cases if fold_of(case.group) != fold]
             note = FOLD_NOTE.format(fold=fold, rows=len(seen))

@@ -9,7 +9,6 @@ source's usual setting and reported apart.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import re
 from collections import Counter, defaultdict
@@ -23,6 +22,7 @@ from parlay.compiler.ledger.memory import account
 from parlay.compiler.spec.resolve import resolve
 from parlay.dsl.parse import parse
 from parlay.dsl.source import Source
+from rows import read, unreadable
 
 NEEDED = ("layers", "hidden", "heads", "seq", "tp", "pp", "micro_batch", "peak_mem_gib", "gpu")
 
@@ -49,11 +49,9 @@ def main() -> None:
     parser.add_argument("--worst", type=int, default=10, help="how many of the worst rows to list")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    with arguments.path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
     results: list[Result] = []
     skipped: Counter[str] = Counter()
-    for row in rows:
+    for row in read(arguments.path):
         made = predict(row)
         if isinstance(made, str):
             skipped[made] += 1
@@ -90,23 +88,27 @@ def summarise(results: list[Result]) -> dict[str, float]:
 
 def predict(row: Row) -> Result | str:
     """The row's prediction, or why there is none."""
-    missing = [name for name in NEEDED if not row[name]]
+    missing = [name for name in NEEDED if not row.get(name)]
     if missing:
         return f"{missing[0]} is not stated"
+    wrong = unreadable(row)
+    if wrong:
+        return wrong
     try:
         text = par_of(row)
     except Unsaid as reason:
         return str(reason)
-    except ValueError as wrong:
-        return f"a column that cannot be read: {wrong}"
+    except (ArithmeticError, ValueError) as fault:
+        return f"a column that cannot be read: {fault}"
     file, told = parse(Source("row.par", text))
     phases, more = resolve(file, lambda _: (None, ()))
     if told or more:
         return f"{(*told, *more)[0].message}"
     spec = phases[0].spec
     try:
+        assert spec.model is not None and spec.model.head_dim, "no head has a width"
         last = account(spec, lay_out(spec)).classes[-1]
-    except AssertionError as refusal:
+    except (AssertionError, ArithmeticError, LookupError, ValueError) as refusal:
         return f"no such layout: {refusal}"
     exact = re.search(r"exact bytes (\d+)", row["notes"])
     measured = int(exact[1]) if exact else round(float(row["peak_mem_gib"]) * 2**30)

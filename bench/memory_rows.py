@@ -1,6 +1,6 @@
 """The memory side of the accuracy report: stated peaks, and stated out-of-memory cases.
 
-What is measured differs by source, and is chosen by it: Megatron's tests log the bytes that PyTorch
+What is measured differs by stack, and is chosen by it: Megatron's tests log the bytes that PyTorch
 allocated at most on the last stage's last rank, exact; torchtitan logs what PyTorch's allocator
 reserved at most on the fullest rank.
 """
@@ -20,7 +20,7 @@ from parlay.compiler.ledger.memory import account
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.schema import Setting
 from row_spec import NODES, spec_of
-from rows import NEEDED, Case, read
+from rows import NEEDED, Case, read, unreadable
 from scoring import summary
 from stacks import Row, stack_of, usual_of
 
@@ -29,8 +29,8 @@ CONTEXT_BYTES = 2 * 2**30
 
 
 RESERVED = {"torchtitan": 1.15}
-"""Sources that state reserved memory, by how much it is over what is allocated: one number for all
-rows of a source, the middle of what full and selective recompute, eager and compiled, need."""
+"""Stacks whose runs state reserved memory, by how much it is over what is allocated: one number for
+all rows of a stack, the middle of what full and selective recompute, eager and compiled, need."""
 
 
 def memory_report(path: Path, cases: Sequence[Case]) -> dict[str, Any]:
@@ -87,6 +87,8 @@ UNREADABLE = (AssertionError, ArithmeticError, LookupError, ValueError)
 
 def fits(row: Row) -> bool | None:
     """Whether a row is predicted to fit; None where no spec can be made of it."""
+    if unreadable(row):
+        return None
     try:
         spec = spec_of(row, usual_of(stack_of(row)))
         return _fits(spec, lay_out(spec))
@@ -96,7 +98,12 @@ def fits(row: Row) -> bool | None:
 
 def measured(row: Row) -> str:
     """What the row's source calls its memory."""
-    return "reserved" if row["source_group"] in RESERVED else "allocated"
+    return "reserved" if family(row) in RESERVED else "allocated"
+
+
+def family(row: Row) -> str:
+    """The stack without its generation and words."""
+    return stack_of(row).partition("-")[0]
 
 
 def peak_error(row: Row) -> float | str:
@@ -105,31 +112,28 @@ def peak_error(row: Row) -> float | str:
     Megatron's own logs, exact to the byte, are of the last stage's rank of its functional tests
     (`megatron_tests.py`); other rows are priced as the time side prices them, the fullest rank.
     """
+    wrong = unreadable(row)
+    if wrong:
+        return wrong
     try:
         if priced(row) and "exact bytes" not in row["notes"]:
             spec = said_by_torchtitan(spec_of(row, usual_of(stack_of(row))), row)
             held = account(spec, lay_out(spec)).worst.peak_bytes
-            share = RESERVED.get(row["source_group"], 1.0)
+            share = RESERVED.get(family(row), 1.0)
             return held * share / (float(row["peak_mem_gib"]) * 2**30) - 1.0
         made = memory.predict(row)
     except UNREADABLE as error:
-        return f"no such layout ({type(error).__name__})"
+        return f"no such layout ({error})"
     return made if isinstance(made, str) else made.error
 
 
 def said_by_torchtitan(spec: Spec, row: Row) -> Spec:
-    """What torchtitan's rows say in words of their own.
-
-    `selective (op)` is what a bare `selective` is to it; since 2025 `torch.compile` takes the loss.
-    """
+    """What torchtitan's rows say in words of their own: `selective (op)` is a bare `selective`."""
     train = spec.train
     if train is None or not train.stack.startswith("torchtitan"):
         return spec
     if "op" in re.split(r"\W+", row["recompute"]):
         train = replace(train, recompute=Setting("selective"))
-    year = re.search(r"_(20\d\d)\d\d_", row["source_url"])
-    if train.stack.startswith("torchtitan-compile") and year is not None and int(year[1]) >= 2025:
-        train = replace(train, stack=f"{train.stack}-fused_loss")
     return replace(spec, train=train)
 
 

@@ -16,6 +16,8 @@ from words import attention, precision, recompute, sharding
 NODES = {
     "A100-SXM-80GB": "dgx-a100",
     "A100-SXM-40GB": "a100-40gb-8",
+    "A100-PCIe-40GB": "a100-pcie-pairs",
+    "A100-PCIe-80GB": "a100-pcie-pairs",
     "A800-SXM-80GB": "a800-8",
     "H100-SXM-80GB": "dgx-h100",
     "H100-SXM-96GB-HBM2e-500W": "h100-96gb-8",
@@ -30,6 +32,8 @@ NODES = {
     "GB300-NVL72": "gb300-nvl72",
     "V100-SXM2-32GB": "v100-8",
     "V100-SXM2-16GB": "v100-8",
+    "V100-PCIe-32GB": "l40s-8",
+    "A10": "l40s-8",
     "MI250X": "mi250x-8",
     "MI300X": "mi300x-8",
     "MI325X": "mi325x-8",
@@ -37,6 +41,13 @@ NODES = {
     "L40S": "l40s-8",
     "RTX-4090": "rtx-4090-8",
 }
+OTHER_GPU = {
+    "A100-PCIe-40GB": "a100-pcie-40gb",
+    "V100-SXM2-16GB": "v100-sxm2-16gb",
+    "V100-PCIe-32GB": "v100-pcie-32gb",
+    "A10": "a10",
+}
+"""Accelerators whose node is that of another one but for themselves."""
 IMBALANCE = 1.15
 """Busiest expert over the mean under a trained router; rows that force balance say so."""
 
@@ -71,6 +82,7 @@ def _model(row: Row) -> Model:
     layers, hidden, ffn = (_number(row, name) for name in ("layers", "hidden", "ffn"))
     assert hidden >= heads >= kv, "no head has a width"
     experts, top_k = _number(row, "experts", 0), _number(row, "topk", 0)
+    assert not experts or top_k <= experts, "a token goes to more experts than there are"
     vocab = _number(row, "vocab", 51200)
     known = presets.like(hidden=hidden, heads=heads, kv_heads=kv, experts=experts, ffn=ffn)
     if known is not None:
@@ -143,8 +155,8 @@ def _cluster(row: Row, usual: Usual) -> Cluster:
     gpus = _number(row, "gpus")
     preset = presets.cluster(NODES[row["gpu"]])
     node = preset.node
-    if row["gpu"] == "V100-SXM2-16GB":
-        node = replace(node, gpu=presets.gpu("v100-sxm2-16gb"))
+    if row["gpu"] in OTHER_GPU:
+        node = replace(node, gpu=presets.gpu(OTHER_GPU[row["gpu"]]))
     each = _number(row, "gpus_per_node", node.gpus)
     if gpus % each:
         each = gpus if gpus < each else next(n for n in range(each, 0, -1) if gpus % n == 0)
@@ -178,6 +190,9 @@ def _nic(row: Row, nic: Nic | None, usual: Usual) -> Nic | None:
 def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Cluster) -> Parallel:
     tp, pp, cp = (_number(row, name) for name in ("tp", "pp", "cp"))
     ep = _number(row, "ep")
+    etp = tp if usual.expert_tp and model.experts is not None else 1
+    assert cluster.gpus % (tp * cp * pp) == 0, "tp, cp and pp do not divide the GPUs"
+    assert cluster.gpus % (ep * etp * pp) == 0, "ep does not divide the GPUs of a stage"
     dp = cluster.gpus // (tp * cp * pp)
     zero, shard = sharding(row["zero_stage_or_sharding"], usual, dp * cp)
     words = row.get("notes", "")
@@ -201,7 +216,7 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
         pp=pp,
         cp=cp,
         ep=ep,
-        etp=tp if usual.expert_tp and model.experts is not None else 1,
+        etp=etp,
         dp=dp,
         zero=zero,
         shard=shard,
@@ -219,8 +234,8 @@ def fullest(layers: int, pp: int, chunks: int) -> int:
     """
     if pp * chunks <= layers:
         return chunks
-    even = [c for c in range(2, chunks) if pp * c <= layers and (layers + 2) % (pp * c) == 0]
-    fitting = [c for c in range(1, chunks) if pp * c <= layers]
+    fitting = range(1, layers // pp + 1)
+    even = [c for c in fitting if c > 1 and (layers + 2) % (pp * c) == 0]
     return max(even or fitting, default=chunks)
 
 

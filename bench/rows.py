@@ -9,6 +9,7 @@ same shape, whatever the row calls it.
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,14 @@ COLUMNS = (
     *("tokens_per_s_per_gpu", "mfu_pct", "hfu_pct", "peak_mem_gib", "notes", "check_flags"),
 )
 CONTRADICTS = ("MISMATCH", "COPY_OF", "PP_TYPO", "SWAPPED", "NOT_STATED")
+NUMBERS = (
+    *("params_b", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "gpus"),
+    *("gpus_per_node", "tp", "pp", "cp", "ep", "micro_batch", "global_batch_seqs"),
+    *("step_time_s", "tokens_per_s_per_gpu", "mfu_pct", "hfu_pct", "peak_mem_gib"),
+)
+"""Columns whose cells are numbers above zero where they are filled."""
+BEYOND = {"layers": 1e4}
+"""No column has a figure as large as that, or as a hundred million."""
 NEEDED = {
     "shape": ("layers", "hidden", "ffn", "heads", "seq"),
     "degrees": ("gpus", "tp", "pp"),
@@ -56,8 +65,8 @@ class Case:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a file in the format of the published runs."""
-    with path.open(newline="", encoding="utf-8") as file:
+    """The rows of a file in the format of the published runs; a column left out is not stated."""
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         found = csv.DictReader(file)
         return [
             dict.fromkeys(COLUMNS, "") | {k: (v or "").strip() for k, v in row.items() if k}
@@ -75,7 +84,7 @@ def case_of(row: Row) -> Case | str:
         spec = spec_of(row, usual)
         layout = lay_out(spec)
     except (AssertionError, ArithmeticError, LookupError, ValueError) as fault:
-        return f"degrees that make no layout ({type(fault).__name__})"
+        return f"degrees that make no layout ({fault})"
     assert spec.train is not None and spec.model is not None
     return Case(
         row=row,
@@ -125,12 +134,31 @@ def reason_to_skip(row: Row) -> str | None:
     for what, names in NEEDED.items():
         if not all(row[name] for name in names):
             return f"{what} not stated"
-    if row["experts"] and not row["ep"]:
-        return "degrees not stated"
+    wrong = unreadable(row)
+    if wrong:
+        return wrong
+    if float(row["experts"] or 0):
+        if not float(row["topk"] or 0):
+            return "shape not stated"
+        if not row["ep"]:
+            return "degrees not stated"
     if not speed(row):
         return "speed not stated"
     if "ZB-2p" in row.get("notes", ""):
         return "schedule ZB-2p is not in the language"
+    return None
+
+
+def unreadable(row: Mapping[str, str]) -> str | None:
+    """What is wrong with the first cell that should be a number and is none."""
+    for name in (*NUMBERS, "experts", "topk"):
+        least = 0.0 if name in ("experts", "topk") else 1e-9
+        try:
+            good = not row.get(name) or least <= float(row[name]) < BEYOND.get(name, 1e8)
+        except ValueError:
+            good = False
+        if not good:
+            return f"no number that can be in the column {name}"
     return None
 
 

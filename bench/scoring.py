@@ -41,9 +41,14 @@ def summary(errors: Iterable[float]) -> dict[str, Any]:
     }
 
 
-def by(scored: Sequence[Scored], key: Callable[[Case], str]) -> dict[str, Any]:
-    """`summary` of each class of cases."""
-    groups: dict[str, list[float]] = defaultdict(list)
+CLASSES = ("dense_bf16", "dense_fp8", "dense_fp4", "moe", "finetune")
+
+
+def by(
+    scored: Sequence[Scored], key: Callable[[Case], str], always: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`summary` of each class of cases; those of `always` are there without a case, too."""
+    groups: dict[str, list[float]] = defaultdict(list, {name: [] for name in always})
     for one in scored:
         groups[key(one.case)].append(one.error)
     return {name: summary(groups[name]) for name in sorted(groups)}
@@ -121,7 +126,7 @@ def report(scored: Sequence[Scored]) -> dict[str, Any]:
         "ranking": ranking(scored),
         "unstated": {name: rest[name] for name in ("count", "median", "p90")},
         "all": summary(s.error for s in scored),
-        "by_class": by(scored, lambda c: c.kind),
+        "by_class": by(scored, lambda c: c.kind, CLASSES),
         "by_class_accelerator": by(scored, lambda c: f"{c.kind}/{c.accelerator}"),
         "by_source": by(scored, lambda c: c.source or "unnamed"),
     }

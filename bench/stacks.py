@@ -82,14 +82,21 @@ def stack_of(row: Row) -> str:
     if "paxml" in lower:
         return "paxml"
     if base == "torchtitan":
-        if "async" in lower:
-            return "torchtitan-compile-async"
-        return "torchtitan-compile" if "torch.compile" in lower else "torchtitan"
+        return f"{base}{_compiled(lower, row.get('source_url', ''))}"
     if base == "bridge" and (found := re.search(r"\b(2\d\.\d\d)", words)):
         return f"bridge-{found[1]}"
     if base == "nemo-24":
         return f"{base}{_task(lower)}"
     return base
+
+
+def _compiled(lower: str, address: str) -> str:
+    """What torchtitan compiles; since 2025 the loss is a part of it."""
+    year = re.search(r"_(20\d\d)\d\d_", address)
+    loss = "-fused_loss" if year is not None and int(year[1]) >= 2025 else ""
+    if "async" in lower:
+        return f"-compile-async{loss}"
+    return f"-compile{loss}" if "torch.compile" in lower else ""
 
 
 def _task(lower: str) -> str:

@@ -8,8 +8,8 @@ multiplied by, is `1 / family` · `framework` · `stack`:
 - the stack: a framework's generation, as `train.stack` names it, `bridge-26.04` on top of `bridge`.
 
 A stack that is not in the table is looked up as its nearest older generation (`bridge-26.05` -->
-`bridge-26.04`), then without its last part, then as a framework; what is unknown is priced like
-`parlay`.
+`bridge-26.04`), then without its last part, then as a framework or, without a generation, as the
+newest one (`nemo` --> `nemo-24`); what is unknown is priced like `parlay`.
 """
 
 from __future__ import annotations
@@ -112,9 +112,8 @@ def named(stack: str, table: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     name = stack
     while name:
         parent = name.rpartition("-")[0]
-        if name not in known and parent in known:
-            older = [k for k in known if k.startswith(f"{parent}-") and k < name]
-            name = max(older, default=parent)
+        if name not in known and name not in table["framework"]:
+            name = _nearest(name, known) or name
         if name in known:
             parts = name.split("-")
             chain = ("-".join(parts[: i + 1]) for i in range(len(parts)))
@@ -124,6 +123,27 @@ def named(stack: str, table: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
             return (), name
         name = parent
     return ("parlay",), str(known["parlay"]["framework"])
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str | None:
+    """The nearest older generation of a stack, its newest where `name` states none."""
+    parent, _, last = name.rpartition("-")
+    stated = _generation(last)
+    if stated is None:
+        parent = name
+    dated = {
+        made: each
+        for each in known
+        if each.startswith(f"{parent}-") and (made := _generation(each[len(parent) + 1 :]))
+    }
+    older = [made for made in dated if stated is None or made < stated]
+    return dated[max(older)] if older else None
+
+
+def _generation(word: str) -> tuple[int, ...] | None:
+    """`26.04` --> (26, 4); None for a word that is no generation."""
+    numbers = word.split(".")
+    return tuple(map(int, numbers)) if all(n.isdecimal() for n in numbers) else None
 
 
 def family(gpu: Gpu, table: Mapping[str, Any]) -> str:
