@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from parlay.compiler.layout import Layout
@@ -13,13 +12,10 @@ from parlay.compiler.ledger.time import collectives
 from parlay.compiler.ledger.time.efficiency import COMMUNICATION
 from parlay.compiler.ledger.time.layer import domains_share, pair_of
 from parlay.compiler.ledger.time.lines import CallTime
+from parlay.compiler.ledger.time.machine import COMPONENT_OF
 from parlay.compiler.ledger.time.step import Step
 from parlay.compiler.spec.blocks import Spec
 
-COMPONENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {"tp": "tp", "etp": "tp", "kv": "tp", "cp": "cp", "ep": "ep", "pp": "pp", "embedding": "pp"}
-)
-"""Group -> the component that its messages are; `dp` where the group is not here."""
 INSIDE: Final = {"kv": "tp"}
 """Groups that are a part of another one."""
 
@@ -33,7 +29,7 @@ def call_times(
     seconds. A `recv` runs beside the peer's `send` and waits for nothing of its own.
     """
     factors = step.efficiency.factors
-    names = [COMPONENTS.get(line.group, "dp") for line in lines]
+    names = [COMPONENT_OF.get(line.group, "dp") for line in lines]
     spent = [
         factors[name] * line.calls_per_step * _seconds(spec, layout, step, line)
         for name, line in zip(names, lines, strict=True)
@@ -52,7 +48,7 @@ def call_times(
         if line.collective != "recv" and whole[name]:
             exposed = step.parts.get(name, 0.0) * factors[name] * seconds / whole[name]
         words = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}"
-        formula = f"{words} x {factors[name]:.3g}"
+        formula = words if _is_measured(sources[sent]) else f"{words} x {factors[name]:.3g}"
         found.append(CallTime(seconds, exposed, formula, sources[sent]))
     return tuple(found)
 
@@ -64,7 +60,7 @@ def _seconds(spec: Spec, layout: Layout, step: Step, line: CommLine) -> float:
         wire = replace(wire, size=line.ranks)
     far, experts = 0.0, spec.model.experts if spec.model else None
     if line.collective == "all_to_all":
-        far = step.machine.per_gpu_fabric("all_to_all")
+        far = step.machine.per_gpu_fabric("all_to_all", line.group)
         if experts is not None and step.efficiency.dispatch_once and line.group == "ep":
             far /= domains_share(experts, wire)
     name = "send" if line.collective == "recv" else line.collective
@@ -109,6 +105,10 @@ def _source(sent: tuple[str, str], component: str, step: Step, spec: Spec, layou
     if ("send" if collective == "recv" else collective) in wire.measured:
         return _measured(spec)
     return f"efficiency.toml, {component} of {step.efficiency.stack}; {wire.link} as stated"
+
+
+def _is_measured(source: str) -> bool:
+    return source.startswith("measured, ")
 
 
 def _measured(spec: Spec) -> str:

@@ -28,6 +28,11 @@ class Speed(NamedTuple):
 MEASURED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 """The collectives that a calibration knows."""
 NONE: Final[Mapping[str, Speed]] = MappingProxyType({})
+COMPONENT_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {"tp": "tp", "etp": "tp", "kv": "tp", "cp": "cp", "ep": "ep", "pp": "pp", "embedding": "pp"}
+)
+"""Group -> the component that its messages are; `dp` where the group is not here."""
+PLAIN: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +56,36 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Rates of one GPU: FLOP/s dense and bytes/s. `units` is how many tiles it works on at once."""
+    """Rates of one GPU: FLOP/s dense and bytes/s. `units` is how many tiles it works on at once.
+
+    Messages are priced at nominal rates and then take `factors` times as long, by component. What
+    was measured holds that loss already, so its nominal rate is the measured one times the factor.
+    """
 
     wide_flops: float
     low_flops: float
     memory_rate: float
     units: int
     cluster: Cluster
+    factors: Mapping[str, float] = field(default_factory=lambda: PLAIN)
     known: dict[str, Wire] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: Spec, *, units: int, peak: float | None = None) -> Machine:
+    def of(
+        cls,
+        spec: Spec,
+        *,
+        units: int,
+        peak: float | None = None,
+        factors: Mapping[str, float] = PLAIN,
+    ) -> Machine:
         """The machine of a spec; `peak` stands in where the GPU gives no figure."""
         cluster = spec.cluster
         assert cluster is not None and spec.train is not None
         gpu, precision = cluster.node.gpu, spec.train.precision
         wide = wide_peak(gpu, precision) or peak or 1e12
         low = low_peak(gpu, precision) or (2 * wide if peak and precision != "nvfp4" else wide)
-        return cls(wide, low, gpu.bandwidth_bytes_per_s or wide / 300, units, cluster)
+        return cls(wide, low, gpu.bandwidth_bytes_per_s or wide / 300, units, cluster, factors)
 
     def wire(self, layout: Layout, kind: str) -> Wire:
         """The wire of the groups of `kind`, worked out once.
@@ -85,20 +102,20 @@ class Machine:
         reach = layout.reach(kind)
         near, latency = self._link()
         if reach.link == "link":
-            measured = self._measured(reach)
+            measured = self._measured(reach, kind)
             return Wire(reach.size, near, latency, latency, "link", near, 0.0, measured)
         through = self.host_rate()
         outside = 1.0 - (reach.size / reach.domains - 1) / max(1, reach.size - 1)
         if reach.link == "host":
-            rate, measured = min(near, through), self._measured(reach)
+            rate, measured = min(near, through), self._measured(reach, kind)
             return Wire(reach.size, rate, latency, latency, "host", near, outside, measured)
         rate, delay = self._fabric(reach, through)
         far = min(reach.nodes, reach.domains) / reach.size
         hop = far * delay + (1 - far) * latency
-        rate, measured = min(near, rate), self._measured(reach)
+        rate, measured = min(near, rate), self._measured(reach, kind)
         inside = self.cluster.calibration and self.cluster.calibration.link
         if inside and inside.all_to_all:
-            near = inside.all_to_all.bandwidth_bytes_per_s
+            near = inside.all_to_all.bandwidth_bytes_per_s * self._factor(kind)
         return Wire(reach.size, rate, delay, hop, "fabric", near, outside, measured)
 
     def host_rate(self) -> float:
@@ -107,21 +124,25 @@ class Machine:
         host = self.cluster.node.host
         return measured or (host.bandwidth_bytes_per_s if host else None) or HOST_RATE
 
-    def per_gpu_fabric(self, collective: str = "") -> float:
+    def _factor(self, kind: str) -> float:
+        """By how much messages of a group take longer than their nominal time."""
+        return self.factors.get(COMPONENT_OF.get(kind, "dp"), 1.0)
+
+    def per_gpu_fabric(self, collective: str = "", kind: str = "") -> float:
         """Bytes/s that one GPU gets on the fabric when all of its node send.
 
-        As `collective` was measured between nodes, where it was.
+        As `collective` was measured between nodes, where it was, for groups of `kind`.
         """
         calls = self.cluster.calibration and self.cluster.calibration.fabric
         call: Call | None = getattr(calls, collective, None) if calls and collective else None
         if call is not None:
-            return call.bandwidth_bytes_per_s
+            return call.bandwidth_bytes_per_s * self._factor(kind)
         node = self.cluster.node
         if node.nic is None:
             return HOST_RATE
         return node.nic.bandwidth_bytes_per_s * node.nic.count / node.gpus / self._oversubscribed()
 
-    def _measured(self, reach: Reach) -> Mapping[str, Speed]:
+    def _measured(self, reach: Reach, kind: str) -> Mapping[str, Speed]:
         """What a calibration says of the collectives over this kind of wire.
 
         What was measured in one node by more ranks than a fast domain has, went over the host.
@@ -135,7 +156,7 @@ class Machine:
             domain = node.link.domain if node.link else 1
             if calls is not None and (calls.ranks <= domain) != (reach.link == "link"):
                 return NONE
-        return _speeds(calls, times) if calls is not None else NONE
+        return _speeds(calls, times, self._factor(kind)) if calls is not None else NONE
 
     def _link(self) -> tuple[float, float]:
         link = self.cluster.node.link
@@ -156,14 +177,18 @@ class Machine:
         return fabric.oversubscription
 
 
-def _speeds(calls: Calls, times: float) -> Mapping[str, Speed]:
-    """Each collective that was measured; `times` ranks of a ring enter a node side by side."""
+def _speeds(calls: Calls, times: float, factor: float) -> Mapping[str, Speed]:
+    """Each collective that was measured, less the `factor` that its time is multiplied by.
+
+    `times` ranks of a ring enter a node side by side.
+    """
     found: dict[str, Speed] = {}
     for name in MEASURED:
         call: Call | None = getattr(calls, name)
         if call is not None:
             many = 1.0 if name == "all_to_all" else times
-            found[name] = Speed(call.bandwidth_bytes_per_s * many, call.latency_s)
+            rate = call.bandwidth_bytes_per_s * many * factor
+            found[name] = Speed(rate, call.latency_s / factor)
     return found
 
 

@@ -71,7 +71,8 @@ def wires(layout: Layout, machine: Machine) -> Wires:
         known = kind in layout.kinds and layout.size(kind) > 1
         return machine.wire(layout, kind) if known else None
 
-    return Wires(of("tp"), of("cp"), of("ep"), of("etp"), machine.per_gpu_fabric("all_to_all"))
+    far = machine.per_gpu_fabric("all_to_all", "ep")
+    return Wires(of("tp"), of("cp"), of("ep"), of("etp"), far)
 
 
 def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficiency) -> Pipeline:

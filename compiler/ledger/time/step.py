@@ -63,7 +63,7 @@ def price(
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
     rates = measured.over(efficiency.of(spec, table), spec, table)
-    machine = Machine.of(spec, units=rates.units, peak=rates.peak)
+    machine = Machine.of(spec, units=rates.units, peak=rates.peak, factors=rates.factors)
     m = microbatches_of(spec)
     line = stages.pipeline(spec, layout, machine, rates)
     priced = {counts: sum(line.seconds(counts)) for counts in set(line.counts)}
