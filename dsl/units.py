@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 
 from parlay.dsl.syntax import Number
 
@@ -165,6 +166,7 @@ _SHOWN: dict[Dimension, tuple[str, ...]] = {
 _NIC_SPEEDS = frozenset({10, 25, 40, 50, 100, 200, 400, 800, 1600})
 
 
+@lru_cache(maxsize=4096)
 def show(value: Fraction | int, dimension: Dimension, unit: str | None = None) -> str:
     """`value` for people, to three significant digits: `61.2 GB`, `400 Gb/s`, `8Ki`, `12.5%`.
 

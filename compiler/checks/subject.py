@@ -59,9 +59,20 @@ class Subject:
             at = getattr(at, schema.attribute)
         return at
 
+    @cached_property
+    def _given(self) -> dict[str, bool]:
+        """Whether the path has a value, once that was asked."""
+        return {}
+
     def has(self, paths: tuple[str, ...]) -> bool:
         """Whether every one of `paths` has a value."""
-        return all(self.value(path) is not None for path in paths)
+        given = self._given  # a hundred rules ask for the same few
+        for path in paths:
+            if path not in given:
+                given[path] = self.value(path) is not None
+            if not given[path]:
+                return False
+        return True
 
     @property
     def whole(self) -> bool:

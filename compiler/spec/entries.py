@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from parlay.compiler import catalog
@@ -285,10 +286,11 @@ def expression(value: Any, span: Span) -> syntax.Expr:
         case list():
             return syntax.ListExpr(tuple(expression(item, span) for item in value), span)
         case _:
-            return _parsed(str(value), span)
+            return _placed(_parsed(str(value)), span)
 
 
-def _parsed(text: str, span: Span) -> syntax.Expr:
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> syntax.Expr:
     from parlay.dsl.parse import parse
 
     tree, diagnostics = parse(Source("catalog", f"b {{ f = {text} }}"))
@@ -297,7 +299,7 @@ def _parsed(text: str, span: Span) -> syntax.Expr:
     assert isinstance(block, syntax.Block) and block.body
     item = block.body[0]
     assert isinstance(item, syntax.Field)
-    return _placed(item.value, span)
+    return item.value
 
 
 def _placed(expr: syntax.Expr, span: Span) -> syntax.Expr:
