@@ -257,6 +257,19 @@ def test_an_option_that_is_unfit(option: str, code: str, target: str, tmp_path: 
     assert shown == option.partition("= ")[2]
 
 
+SAVED = 'checkpoint { path = "saves", every = 5 }\n'
+
+
+@pytest.mark.parametrize(("limit", "refused"), [("1min", True), ("6min", True), ("7min", False)])
+def test_a_limit_that_the_signal_takes_up(limit: str, refused: bool, tmp_path: Path) -> None:
+    """The job would be told to save as it starts, and queue itself again without end."""
+    more = f'target "slurm" {{ options {{ time = {limit} }} }}\n'
+    told = asked(tmp_path, "slurm", more=SAVED + more).errors
+    assert [said.code for said in told] == (["B363"] if refused else [])
+    # What does not save asks for no signal.
+    assert not asked(tmp_path, "slurm", more=more).errors
+
+
 def test_a_version_of_slurm_is_refused(tmp_path: Path) -> None:
     job = asked(tmp_path, "slurm", more='target "slurm" { version = "23.02" }')
     assert [told.code for told in job.errors] == ["B361"]

@@ -39,5 +39,26 @@ Instead:
     target "slurm" { options { account = "my-team", time = 24h } }
 """,
     ),
+    "B363": (
+        "a time limit that the signal to save takes up",
+        """
+What: the job saves, so it asks Slurm for a signal 5 minutes before its `time` is over, and that is
+as long as the job itself, or longer.
+Why: it would be told to save and end as it starts, queue itself again, and never get on; before
+the ranks listen for it the signal ends them.
+Example:
+    model from "gpt2-xl" { dropout = 0 }
+    cluster { node from "dgx-a100" }
+    train { seq = 1Ki, micro_batch = 8, global_batch = 64, steps = 10, lr_schedule = cosine }
+    checkpoint { path = "saves", every = 5 }
+    target "slurm" { options { time = 5min } }
+Instead:
+    model from "gpt2-xl" { dropout = 0 }
+    cluster { node from "dgx-a100" }
+    train { seq = 1Ki, micro_batch = 8, global_batch = 64, steps = 10, lr_schedule = cosine }
+    checkpoint { path = "saves", every = 5 }
+    target "slurm" { options { time = 1h } }
+""",
+    ),
 }
 """Code -> (title, page)."""

@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from parlay.compiler.backends.slurm.batch import BEFORE
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 from parlay.dsl.nearest import nearest
 
 UNKNOWN: Final = "B361"
 UNFIT: Final = "B362"
+SHORT: Final = "B363"
 PLACE: Final = "target.slurm."
 
 ENTRIES: Final = ("torch", "megatron", "deepspeed")
@@ -29,6 +31,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "time": "the time limit: a time of whole minutes, `24h`",
 }
 """Option of the same name of sbatch -> what it is."""
+
+EARLY: Final = 60
+"""Seconds by which Slurm may send a signal sooner than it was asked to."""
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@&|+-]{0,254}", re.ASCII)
 
@@ -69,6 +74,29 @@ def refusals_of_options(phase: Phase) -> Iterator[Diagnostic]:
         elif _read(name, value) is None:
             said = f"`{name}` has a value that cannot stand in a line of #SBATCH"
             yield error(UNFIT, said, span, "not taken", help=[f"it is {SETTINGS[name]}"])
+        elif name == "time" and phase.spec.checkpoint.path is not None:
+            yield from _too_short(phase, value)
+
+
+def _too_short(phase: Phase, limit: int) -> Iterator[Diagnostic]:
+    """An error where the job would be told to end before it has begun, and so without end."""
+    if limit > BEFORE + EARLY:
+        return
+    span = phase.origins.span(f"{PLACE}options.time")
+    said = f"a job of {limit // 60} min is told to save and end as it starts"
+    saved = phase.origins.span("checkpoint.path")
+    yield error(
+        SHORT,
+        said,
+        span,
+        f"{limit // 60} min in all",
+        also=[(saved, "queued again after each save")],
+        notes=[
+            f"the signal comes {BEFORE // 60} min before the limit",
+            f"Slurm may send it {EARLY // 60} min sooner",
+        ],
+        help=["an hour or more, or no `checkpoint`, which is never queued again"],
+    )
 
 
 def _given(phase: Phase) -> Mapping[str, Any]:
