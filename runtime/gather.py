@@ -2,9 +2,9 @@
 
 A stage uses its units one after the other: what stands before the layers, each layer, what stands
 behind them. A unit is gathered before its forward and once more before its backward, while the one
-before it runs: at most two are whole. Two of them are spared the second time. What stands before
-the layers has no use of its weights in the backward, unless it ends in a norm; what stands behind
-them stays whole where its backward follows at once, without a pipeline.
+before it runs: at most two are whole, and a tied embedding. Two are spared the second time: what
+stands before the layers, whose backward reads no weights unless it ends in a norm, and what stands
+behind them, whose backward follows at once where there is no pipeline.
 """
 
 from __future__ import annotations
