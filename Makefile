@@ -21,6 +21,10 @@ demo: .venv/installed
 	$(BIN)/parlay compile $(DEMO) --target torch -o runs/demo
 	$(BIN)/parlay run $(DEMO)
 
+# Modules are kept compiled even where the environment says not to: each test process would else
+# compile anew what it imports.
+test quick: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/installed-dev
 	@$(RUN) pytest -q -n auto --dist loadfile
 

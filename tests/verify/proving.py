@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from parlay.compiler import pipeline
 from parlay.compiler.backends.torch.proof import proofs
@@ -57,7 +62,7 @@ def emitted(
 
 def prove(text: str, folder: Path, *, edit: Edit | None = None) -> dict[str, Any]:
     """The result document of the first folded run of a layout, `edit` applied to its files."""
-    from parlay.runtime.verify import verify
+    from parlay.runtime import verify
 
     job, files = emitted(text, folder)
     layout = pipeline.lay_out(job.phases[0])
@@ -70,7 +75,47 @@ def prove(text: str, folder: Path, *, edit: Edit | None = None) -> dict[str, Any
         target = folder / "proof" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(body)
-    return verify(folder / "proof", timeout=240)
+    with mock.patch.object(verify, "reference_of", forked_reference):
+        return verify.verify(folder / "proof", timeout=240)
+
+
+@contextlib.contextmanager
+def forked_reference(folder: Path, *, timeout: float) -> Iterator[Callable[[], Any]]:
+    """The plain model in a process forked from this one, which spares it the import of torch.
+
+    `parlay verify` starts it anew; the tests of the command, in tests/runtime_services, do too.
+    """
+    import torch
+    from parlay.reference.train import run
+    from parlay.runtime.local import preload
+
+    preload()
+    errors = folder / "reference.log"
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(int(timeout))
+            torch.set_num_threads(1)
+            run(folder)
+            status = 0
+        except BaseException:
+            errors.write_text(traceback.format_exc())
+        finally:
+            os._exit(status)
+    ended: list[int] = []
+
+    def wait() -> Any:
+        ended.append(os.waitpid(child, 0)[1])
+        assert ended == [0], errors.read_text() if errors.exists() else f"status {ended}"
+        return torch.load(folder / "reference.pt", weights_only=True)
+
+    try:
+        yield wait
+    finally:
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def replaced(file: str, old: str, new: str) -> Edit:
