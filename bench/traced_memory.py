@@ -12,7 +12,10 @@ is freed. A first update makes the optimizer's state; the step after it is measu
     update       the most while the optimizer steps
 
 Without a GPU torch takes RMSNorm apart into fp32 operators; here it keeps what the GPU's kernel
-keeps (input, weight and one fp32 number a token). Attention is torch's flash kernel.
+keeps (input, weight and one fp32 number a token). Attention is torch's flash kernel, and what
+FlexAttention's keeps (queries, keys, values, output and one fp32 number a query) where the job asks
+for windows, caps or sinks. Two gradients of one tied weight are summed out of place, which fake
+tensors need and real ones do not.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -39,6 +43,7 @@ from parlay.compiler import pipeline
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.memory import RankClass, account
 from parlay.compiler.spec.resolve import Phase
+from parlay.runtime import attention
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -97,6 +102,25 @@ class _FusedNorm(torch.autograd.Function):
 
 def _rms_norm(x: Tensor, shape: Any, weight: Tensor, eps: float | None = None) -> Tensor:
     return _FusedNorm.apply(x, weight)  # type: ignore[no-any-return]
+
+
+class _FusedAttention(torch.autograd.Function):
+    """What FlexAttention's kernels keep and make on a GPU; no arithmetic."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
+
+
+def _flex(q: Tensor, k: Tensor, v: Tensor, *, return_aux: Any = None, **_: Any) -> Any:
+    out, lse = _FusedAttention.apply(q, k, v)
+    return (out, SimpleNamespace(lse=lse)) if return_aux else out
 
 
 # ── One rank ──────────────────────────────────────────────────────────────────
@@ -189,6 +213,9 @@ def _imported(files: Mapping[str, str], folder: str) -> Iterator[Any]:
             patch.object(train, "Loader", lambda *_, **__: None),
             patch.object(train, "valid_labels", lambda *_, **__: 1),
             patch.object(F, "rms_norm", _rms_norm),
+            patch.object(attention, "_on_gpu", lambda _: True),
+            patch.object(attention, "_flex", lambda: _flex),
+            patch.object(attention, "_blocks", lambda *_: None),
         ):
             yield train
     finally:

@@ -22,6 +22,35 @@ CASES = {
 }
 
 
+ATTENTION = {
+    "windows, caps and sinks": (
+        "kv_heads = 4  window(size = 512, every = 2)  softcap(attention = 50, logits = 30)"
+        "  sinks = on",
+        "",
+    ),
+    "written out": ("softcap(attention = 50)  sinks = on", "attention = math"),
+    "written out, again": (
+        "position = alibi  window(size = 512)",
+        "attention = math  recompute = selective",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention(case: str) -> None:
+    traced_memory = bench("traced_memory")
+    model, train = ATTENTION[case]
+    text = traced_memory.job_text("llama3-8b", 1, "tp = 2", seq=1024, batch=4, train=train)
+    text = text.replace('"llama3-8b"', f'"llama3-8b" {{ layers = 2  {model} }}')
+    [row] = traced_memory.rows(case, text, (0,))
+    assert row.ledger.states == row.traced.states
+    for figure in ("activations", "peak"):
+        assert abs(row.error(figure)) < 0.002
+        # No tensor of the layers is left out: rotary tables and counts are what is.
+        off = getattr(row.ledger, figure) - getattr(row.traced, figure)
+        assert abs(off) < 2**18
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_traced(case: str) -> None:
     traced_memory = bench("traced_memory")

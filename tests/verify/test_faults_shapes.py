@@ -17,7 +17,7 @@ GPT2 = par("tp = 2, pp = 2, sequence_parallel = off", gpus=4, model=model("gpt2"
 QWEN3 = par("tp = 4, sequence_parallel = off", gpus=4, model=model("qwen3"))
 
 GEMMA = par("pp = 2", gpus=2, model=model("gemma"))
-OSS = par("pp = 2", gpus=2, model=model("gpt-oss"))
+OSS = par(model=model("gpt-oss"))
 BLOOM = par("tp = 2", gpus=2, model=model("bloom"))
 
 FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
@@ -68,11 +68,6 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         ),
         {"loss", "gradients", "weights"},
     ),
-    "a score that is not capped": (
-        GEMMA,
-        replaced("model.py", ", cap=self.cap", ""),
-        {"loss", "gradients", "weights"},
-    ),
     "a window counted from the stage's first layer": (
         GEMMA,
         replaced("model.py", "number=i)", "number=i - first)"),
@@ -82,11 +77,6 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         OSS,
         replaced("model.py", "else m.window.size", "else m.window.size + 1"),
         {"loss", "gradients", "weights"},
-    ),
-    "sinks that are not asked": (
-        OSS,
-        replaced("model.py", ", sinks=self.sinks", ""),
-        {"loss", "gradients"},
     ),
     "slopes of other heads": (
         BLOOM,

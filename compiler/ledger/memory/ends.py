@@ -51,7 +51,8 @@ def loss_lines(sizes: Sizes, in_flight: int) -> tuple[tuple[Line, ...], tuple[Li
 
     Each logit: fp32 probabilities (4 bytes) are kept, a 16-bit copy (2 bytes) lives beside them in
     the loss and in its backward: 6 in all. Alone on tp the emitted code runs log-softmax on fp32
-    logits: its output (4) is kept, two fp32 gradients (8) live beside it in the backward.
+    logits: its output (4) is kept, two fp32 gradients (8) live beside it in the backward. A soft
+    cap keeps its tanh (2) as well.
     """
     stack = sizes.stack
     logits = sizes.tokens * sizes.vocab
@@ -65,8 +66,14 @@ def loss_lines(sizes: Sizes, in_flight: int) -> tuple[tuple[Line, ...], tuple[Li
     if stack.traced and sizes.tp > 1:
         passing = sizes.width  # the logits themselves, while the loss is made of a copy
     transient = passing * logits
+    saved = [Line("logits", "probabilities of the loss", keep, formula, stack.source)]
+    softcap = sizes.model.softcap
+    if softcap is not None and softcap["logits"]:
+        capped = formula.replace(str(each), str(sizes.width), 1)
+        name = "tanh of the capped logits"
+        saved.append(Line("logits", name, keep // each * sizes.width, capped, stack.source))
     return (
-        (Line("logits", "probabilities of the loss", keep, formula, stack.source),),
+        tuple(saved),
         (
             Line(
                 "logits",

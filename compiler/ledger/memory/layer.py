@@ -110,23 +110,48 @@ def _core(sizes: Sizes, query: int, key: int, value: int, keys: int) -> Iterator
     """Queries, keys, values, and the scores of unfused attention.
 
     At 16 bits: 2·s·b·a·d each for q, k and v; unfused with dropout 5·a·s²·b (softmax 2, mask 1,
-    what dropout leaves 2), without it what the stack keeps of the softmax.
+    what dropout leaves 2), without it what the stack keeps of the softmax. The emitted code keeps
+    the tanh of a capped score too, and of fused attention with sinks the output before them.
     """
     width, stack, heads = sizes.width, sizes.stack, sizes.heads
     unfused = sizes.train.attention == "math"
-    if unfused and stack.math_copies and width < 4:
-        # The reference kernel works on fp32 copies, key/value heads repeated.
-        size, formula = sizes.inner(heads * (query + key + value), 4)
-        yield Saved("q, k and v in fp32", None, size, formula, stack.source)
-    else:
+    copied = unfused and stack.math_copies and (width < 4 or keys < heads)
+    if copied:
+        # The reference kernel works on fp32 copies, key/value heads repeated; where it runs again
+        # its inputs are kept in their place.
+        size, formula = sizes.inner(heads * (query + key + value), max(4, width))
+        part = "core_attention" if _again(sizes) else None
+        yield Saved("q, k and v in fp32", part, size, formula, stack.source)
+    if not copied or _again(sizes):
         size, formula = sizes.inner(heads * query + keys * (key + value), width)
         yield Saved("q, k and v", None, size, formula, TRANSFORMER)
     if not unfused:
         if stack.statistics:
             size, formula = sizes.inner(heads, 4)
             yield Saved("log-sum-exp", "core_attention", size, formula, "arXiv:2205.14135")
+        if stack.traced and sizes.model.sinks:
+            # The output, and for each query what the sink leaves: in fp32, and as wide as it.
+            size, formula = sizes.inner(heads * value, width)
+            yield Saved("attention output before its sinks", None, size, formula, stack.source)
+            size, formula = sizes.inner(heads, width + 4)
+            yield Saved("shares left by the sinks", None, size, formula, stack.source)
         return
+    softcap, seen = sizes.model.softcap, sizes.seq
+    if stack.traced:
+        seen += sizes.model.sinks
+        if softcap is not None and softcap["attention"]:
+            value = max(4, width) * heads * sizes.tokens * sizes.seq
+            formula = f"{max(4, width)} x {heads} heads x {sizes.tokens} x {sizes.seq}"
+            name = "tanh of capped scores"
+            yield Saved(name, "core_attention", value, formula, stack.source, True)
     dropped = 2 * width + 1 if sizes.model.dropout else max(stack.math, width)
-    value = int(dropped * heads * sizes.tokens * sizes.seq)
-    formula = f"{dropped} x {heads} heads x {sizes.tokens} x {sizes.seq}"
+    value = int(dropped * heads * sizes.tokens * seen)
+    formula = f"{dropped} x {heads} heads x {sizes.tokens} x {seen}"
     yield Saved("attention scores", "core_attention", value, formula, TRANSFORMER, True)
+
+
+def _again(sizes: Sizes) -> bool:
+    """Whether attention alone is computed again, in the emitted code."""
+    recompute = sizes.train.recompute
+    asked = recompute.flags or ("core_attention",)
+    return sizes.stack.traced and recompute.name == "selective" and "core_attention" in asked
