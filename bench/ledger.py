@@ -15,15 +15,20 @@ from parlay.dsl.source import Source
 JOBS = {
     "llama3-8b": "zero = 1",
     "llama3-70b": "tp = 8  zero = 1",
+    "llama3.1-405b": "tp = 8  pp = 16  zero = 1  schedule = interleaved(chunks = 2)  stages = auto",
     "deepseek-v3": "tp = 8  ep = 8  zero = 1",
+    "kimi-k2": "pp = 16  ep = 32  zero = 1  stages = auto",
 }
+NODES = (1, 16, 256, 4096, 16384)
 
 
 def main() -> None:
     """Prints milliseconds of processor time, the best of several and the first."""
-    print(f"{'model':12} {'GPUs':>7} {'first':>7} {'best':>7} {'memory':>7} {'messages':>8}")
+    print(f"{'model':14} {'GPUs':>7} {'first':>7} {'best':>7} {'memory':>7} {'messages':>8}")
     for model, degrees in JOBS.items():
-        for nodes in (1, 16, 256, 4096, 16384):
+        for nodes in NODES:
+            if "pp" in degrees and nodes < 256:
+                continue
             text = f"""
 model from "{model}"
 cluster {{ nodes = {nodes}  node from "dgx-h100" }}
@@ -36,7 +41,7 @@ train {{ seq = 4096  micro_batch = 1  global_batch = {nodes * 64}  steps = 1 }}
             memory = min(_ms(lambda p=phase, at=layout: account(p.spec, at)) for _ in range(9))
             sent = min(_ms(lambda p=phase, at=layout: comm_lines(p.spec, at)) for _ in range(9))
             figures = "".join(f" {each:7.2f}" for each in (runs[0], min(runs), memory, sent))
-            print(f"{model:12} {nodes * 8:7}{figures}")
+            print(f"{model:14} {nodes * 8:7}{figures}")
 
 
 def _ms(work: object) -> float:
