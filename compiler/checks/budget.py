@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from parlay.compiler.checks import words
 from parlay.compiler.checks.degrees import shape_known
-from parlay.compiler.checks.subject import Subject
+from parlay.compiler.checks.subject import WHOLE, Subject
 from parlay.compiler.ledger.state import State, bytes_per_parameter, states
 from parlay.compiler.spec.schema import Setting
 
 READS = (
+    WHOLE,
     "layout",
     "cluster.node.gpu.memory",
     "budget.memory",

@@ -16,6 +16,13 @@ from parlay.dsl.source import Span
 
 LAYOUT: Final = "layout"
 """The path by which a rule says that it reads the layout."""
+UNPLACED: Final = frozenset(
+    (
+        *("parallel.zero", "parallel.cp_method", "parallel.offload"),
+        *("train.micro_batch", "train.recompute", "train.global_batch"),
+    )
+)
+"""Fields that no layout follows from, of those that are tried with other values."""
 WHOLE: Final = "whole"
 """The path by which a rule says that it reads more than it can list, as the ledger does."""
 
@@ -178,6 +185,8 @@ class Subject:
             known = all(value is not None for value in read)
             follows = default.function(*read) if known else None
             changed = replace(changed, spec=_changed(changed.spec, path.split("."), follows))
+        if "layout" in self.__dict__ and UNPLACED.issuperset(values):
+            changed.__dict__["layout"] = self.layout
         return changed
 
 

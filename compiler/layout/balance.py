@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from parlay.compiler.spec.blocks.model import GATED, Experts, Model
@@ -30,13 +31,14 @@ def balanced(model: Model, steps: int, *, seq: int | None) -> tuple[int, ...]:
     """
     layers = [layer_flops(model, layer, seq=seq) for layer in range(model.layers)]
     further = model.mtp_layers * (layers[-1] + head_flops(model))
-    return split(layers, steps, last=head_flops(model) + further)
+    return split(tuple(layers), steps, last=head_flops(model) + further)
 
 
-def split(costs: Sequence[int], steps: int, *, last: int = 0) -> tuple[int, ...]:
+@lru_cache(maxsize=256)
+def split(costs: tuple[int, ...], steps: int, *, last: int = 0) -> tuple[int, ...]:
     """`costs` cut in `steps` runs, none empty; the last run costs `last` more.
 
-    `[4, 4, 4, 4]`, 2 steps, last = 8 --> `(3, 1)`
+    `(4, 4, 4, 4)`, 2 steps, last = 8 --> `(3, 1)`
     """
     assert 1 <= steps <= len(costs), "a check lets no empty stage through"
     sums = [0, *accumulate(costs)]

@@ -77,9 +77,16 @@ def wires(layout: Layout, machine: Machine) -> Wires:
 
 def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficiency) -> Pipeline:
     """Every rank's work."""
+    counts, held = shares(spec, layout)
+    return Pipeline(kinds(spec, machine, wires(layout, machine), efficiency), counts, held)
+
+
+def kinds(
+    spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency
+) -> tuple[Block, ...]:
+    """The plain layer, the one with experts, the embedding and the head."""
     model, train = spec.model, spec.train
     assert model is not None and train is not None
-    joined = wires(layout, machine)
     mixture = model.experts
     mixed = mixture.layers_before(model.layers) if mixture is not None else 0
     blocks = [
@@ -96,6 +103,17 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
         _embedding(spec, machine, joined, efficiency),
         _head(spec, machine, joined, efficiency),
     ]
+    return tuple(blocks)
+
+
+def shares(
+    spec: Spec, layout: Layout
+) -> tuple[tuple[tuple[float, ...], ...], dict[tuple[int, int], tuple[float, ...]]]:
+    """How many blocks of each kind every rank has, and every chunk; see `Pipeline`."""
+    model = spec.model
+    assert model is not None
+    mixture = model.experts
+    mixed = mixture.layers_before(model.layers) if mixture is not None else 0
     counts = [[0.0, 0.0, 0.0, 0.0] for _ in range(spec.parallel.pp)]
     held: dict[tuple[int, int], tuple[float, ...]] = {}
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
@@ -118,7 +136,7 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
         at = counts[stage.stage]
         for kind, number in enumerate(chunk):
             at[kind] += copies * number
-    return Pipeline(tuple(blocks), tuple(tuple(row) for row in counts), held)
+    return tuple(tuple(row) for row in counts), held
 
 
 EMPTY = Block({}, {}, 0.0, 0.0)

@@ -1,0 +1,88 @@
+"""What is kept of a search: the best, the runners-up, the front, the best for each single value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from parlay.compiler.planner.bound import Bound
+from parlay.compiler.planner.spelling import spelling
+
+if TYPE_CHECKING:
+    from parlay.compiler.planner.search import Candidate
+
+Key = tuple[float, float]
+
+
+class Best:
+    """The best of what was judged, by one objective; ties go to whatever came first.
+
+    `top` are the best so many, `front` those that no other beats in both seconds and bytes,
+    `by_value` the best with each value of each field.
+    """
+
+    def __init__(self, objective: str, most: int) -> None:
+        self.objective, self.most = objective, most
+        self.top: list[Candidate] = []
+        self.front: list[Candidate] = []
+        self.by_value: dict[tuple[str, str], Candidate] = {}
+        self.full: Candidate | None = None  # the fastest of those that do not fit
+
+    def key(self, seconds: float | None, bytes_: int) -> Key:
+        """Ascending from the best."""
+        slow = float("inf") if seconds is None else seconds
+        return (float(bytes_), slow) if self.objective == "headroom" else (slow, float(bytes_))
+
+    def beyond(self, bound: Bound, chosen: Mapping[str, Any]) -> bool:
+        """Whether a layout that takes at least `bound` can have no place here."""
+        key = self.key(*bound)
+        if len(self.top) < self.most or key < self._key(self.top[-1]):
+            return False
+        if not any(_within(each, bound) for each in self.front):
+            return False
+        known = (self.by_value.get((path, spelling(value))) for path, value in chosen.items())
+        return all(each is not None and self._key(each) <= key for each in known)
+
+    def take(self, found: Candidate) -> None:
+        """Takes a legal layout."""
+        key = self._key(found)
+        self.top.append(found)
+        self.top.sort(key=self._key)
+        del self.top[self.most :]
+        for path, value in found.chosen.items():
+            at = (path, spelling(value))
+            if at not in self.by_value or key < self._key(self.by_value[at]):
+                self.by_value[at] = found
+        seconds, bytes_ = _figures(found)
+        if not any(_within(each, Bound(seconds, bytes_)) for each in self.front):
+            bound = Bound(seconds, bytes_)
+            self.front = [each for each in self.front if not _beats(bound, each)]
+            self.front.append(found)
+
+    def too_large(self, found: Candidate) -> None:
+        """Takes note of a layout that does not fit the memory."""
+        if self.full is None or self._key(found) < self._key(self.full):
+            self.full = found
+
+    def beyond_full(self, bound: Bound) -> bool:
+        """Whether a layout that does not fit is slower than one that does not either."""
+        return self.full is not None and self._key(self.full) <= self.key(*bound)
+
+    def _key(self, found: Candidate) -> Key:
+        return self.key(found.score.step_seconds, found.score.peak_bytes)
+
+
+def _figures(found: Candidate) -> tuple[float, int]:
+    seconds = found.score.step_seconds
+    return (float("inf") if seconds is None else seconds), found.score.peak_bytes
+
+
+def _within(known: Candidate, bound: Bound) -> bool:
+    """Whether a known layout is at least as good as `bound` in both figures."""
+    seconds, bytes_ = _figures(known)
+    return seconds <= bound.seconds and bytes_ <= bound.bytes
+
+
+def _beats(bound: Bound, other: Candidate) -> bool:
+    seconds, bytes_ = _figures(other)
+    return bound.seconds <= seconds and bound.bytes <= bytes_

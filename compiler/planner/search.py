@@ -1,0 +1,143 @@
+"""Every legal layout of a phase, and by which rule each of the others falls.
+
+Degrees, order and schedule are decided one after another. A rule is asked as soon as all that it
+reads is known, so an error settles every layout below it at once; all of them are counted under its
+code. What is left on each grid (microbatch, recompute, sharding) is bounded first (`bound.py`), and
+judged from the lowest bound on: a layout that cannot be better than one that is known already, in
+anything that is asked for, is counted as outdone, and neither its rules nor its ledger are worked
+out. So every layout searched is legal, rejected by a code, or outdone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from parlay.compiler.checks.subject import Subject
+from parlay.compiler.planner.asking import PEAK, fault, lays_out, rounds
+from parlay.compiler.planner.bound import Bound, Bounds, Grid
+from parlay.compiler.planner.best import Best
+from parlay.compiler.planner.score import Score, budget_bytes, score
+from parlay.compiler.planner.space import Field, Known, fields, leaves, size
+
+NO_GRID: Final = "L201"
+"""The code of degrees that make no grid, where no rule says it by itself."""
+LATE: Final = (
+    "parallel.zero",
+    "parallel.shard",
+    "parallel.cp_method",
+    "train.micro_batch",
+    "train.recompute",
+)
+"""Fields that are decided on a grid that stands."""
+
+
+@dataclass
+class Tally:
+    """How many layouts were searched, and what became of them."""
+
+    searched: int = 0
+    legal: int = 0
+    outdone: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+
+    def reject(self, code: str, number: int = 1) -> None:
+        """`number` layouts fall by a code."""
+        self.rejected[code] += number
+        self.searched += number
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A layout: what was chosen, by path, the whole job with it, its figures."""
+
+    chosen: Mapping[str, Any]
+    subject: Subject
+    score: Score
+
+
+class Search:
+    """One search over the open fields of a phase."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = replace(subject, searching=True)
+        every = fields(subject)
+        self.early = tuple(each for each in every if each.path not in LATE)
+        self.late = tuple(each for each in every if each.path in LATE)
+        self.tally = Tally()
+        paths = [each.path for each in (*self.early, *self.late)]
+        asked = rounds(subject, paths)
+        self._early = asked[: len(self.early) + 1]
+        self._late = tuple(rule for each in asked[len(self.early) + 1 :] for rule in each)
+
+    def run(self, best: Best) -> None:
+        """Judges every layout that could have a place in `best`."""
+        bounds, found = Bounds(), list[tuple[Bound, Grid, Mapping[str, Any]]]()
+        for chosen, grid in self._grids(0, {}, self.subject):
+            for rest in leaves(self.late, grid.subject):
+                found.append((bounds.of(grid, rest), grid, {**chosen, **rest}))
+        found.sort(key=lambda each: best.key(*each[0]))
+        for bound, grid, chosen in found:
+            if best.beyond(bound, chosen):
+                self.tally.searched += 1
+                self.tally.outdone += 1
+            elif self._too_large(grid, bound) and best.beyond_full(bound):
+                self.tally.reject(PEAK)
+            else:
+                self._judge(grid, chosen, best)
+
+    # ── Degrees, order, schedule ──────────────────────────────────────────────
+
+    def _grids(
+        self, level: int, chosen: dict[str, Any], subject: Subject
+    ) -> Iterator[tuple[Mapping[str, Any], Grid]]:
+        left = self.early[level:]
+        codes = (fault(rule, subject) for rule in self._early[level])
+        code = next((code for code in codes if code is not None), None)
+        if code is None and not left and not lays_out(subject):
+            code = NO_GRID
+        if code is not None:
+            self.tally.reject(code, size((*left, *self.late), self.subject, chosen))
+            return
+        if not left:
+            assert subject.layout is not None
+            yield chosen, Grid.of(subject, subject.layout)
+            return
+        path = left[0].path
+        for value in left[0].values(Known(self.subject, chosen)):
+            deeper = _with(subject, {path: value})
+            yield from self._grids(level + 1, {**chosen, path: value}, deeper)
+
+    def _too_large(self, grid: Grid, bound: Bound) -> bool:
+        allowed = PEAK in self.subject.origins.allowed
+        return not allowed and bound.bytes > budget_bytes(grid.subject.spec)
+
+    # ── The rest ──────────────────────────────────────────────────────────────
+
+    def _judge(self, grid: Grid, chosen: Mapping[str, Any], best: Best) -> None:
+        late = {each.path: chosen[each.path] for each in self.late}
+        subject = _with(grid.subject, late) if late else grid.subject
+        codes = (fault(rule, subject) for rule in self._late)
+        code = next((code for code in codes if code is not None), None)
+        if code is not None:
+            self.tally.reject(code)
+            return
+        found = Candidate(chosen, subject, score(subject))
+        if not found.score.fits and PEAK not in self.subject.origins.allowed:
+            self.tally.reject(PEAK)
+            best.too_large(found)
+            return
+        self.tally.searched += 1
+        self.tally.legal += 1
+        best.take(found)
+
+
+def _with(subject: Subject, values: Mapping[str, Any]) -> Subject:
+    """The job with more fields decided; dp is no longer open once it follows."""
+    deeper = subject.with_values(values)
+    if "parallel.dp" in deeper.open and deeper.parallel.dp is not None:
+        left: dict[str, Field] = {p: o for p, o in deeper.open.items() if p != "parallel.dp"}
+        deeper = replace(deeper, open=left)
+    return deeper
