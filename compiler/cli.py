@@ -185,6 +185,43 @@ def explain(
     _exit(run(code, field, file))
 
 
+class Objective(StrEnum):
+    """What a plan seeks."""
+
+    step_time = "step_time"
+    tokens_per_gpu = "tokens_per_gpu"
+    cost = "cost"
+    headroom = "headroom"
+
+
+@app.command()
+def plan(
+    file: File,
+    objective: Annotated[
+        Objective, typer.Option("--objective", help="What is sought.")
+    ] = Objective.step_time,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many of the best.")] = 5,
+    target: Targets = None,
+    phase: Annotated[str | None, typer.Option("--phase", help="Which phase.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Put the best into the file.")] = False,
+    json: Json = False,
+) -> None:
+    """Choose what a file leaves `auto`: the best layout, and why the others lost."""
+    from parlay.compiler.commands.plan import run
+
+    _exit(
+        run(
+            file,
+            phase=phase,
+            objective=objective.value,
+            top=top,
+            targets=_known(target or []),
+            write=write,
+            json=json,
+        )
+    )
+
+
 @app.command(name="compile")
 def compile_(
     file: File,

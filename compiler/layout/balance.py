@@ -31,16 +31,20 @@ def balanced(model: Model, steps: int, *, seq: int | None) -> tuple[int, ...]:
     """
     layers = [layer_flops(model, layer, seq=seq) for layer in range(model.layers)]
     further = model.mtp_layers * (layers[-1] + head_flops(model))
-    return split(tuple(layers), steps, last=head_flops(model) + further)
+    return split(layers, steps, last=head_flops(model) + further)
+
+
+def split(costs: Sequence[int], steps: int, *, last: int = 0) -> tuple[int, ...]:
+    """`costs` cut in `steps` runs, none empty; the last run costs `last` more.
+
+    `[4, 4, 4, 4]`, 2 steps, last = 8 --> `(3, 1)`
+    """
+    assert 1 <= steps <= len(costs), "a check lets no empty stage through"
+    return _split(tuple(costs), steps, last)
 
 
 @lru_cache(maxsize=256)
-def split(costs: tuple[int, ...], steps: int, *, last: int = 0) -> tuple[int, ...]:
-    """`costs` cut in `steps` runs, none empty; the last run costs `last` more.
-
-    `(4, 4, 4, 4)`, 2 steps, last = 8 --> `(3, 1)`
-    """
-    assert 1 <= steps <= len(costs), "a check lets no empty stage through"
+def _split(costs: tuple[int, ...], steps: int, last: int) -> tuple[int, ...]:
     sums = [0, *accumulate(costs)]
     low, high = max(costs), sums[-1] + last
     while low < high:

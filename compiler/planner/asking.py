@@ -15,9 +15,7 @@ from parlay.dsl.diagnostics import Severity
 
 PEAK: Final = "M204"
 """The peak of a step, which the score of a layout has: it is not worked out twice."""
-LAID_OUT: Final = (
-    *("tp", "cp", "pp", "dp", "ep", "etp", "shard", "order", "schedule", "stages"),
-)
+LAID_OUT: Final = (*("tp", "cp", "pp", "dp", "ep", "etp", "shard", "order", "schedule", "stages"),)
 """The fields of `parallel` that a layout follows from."""
 
 

@@ -18,15 +18,20 @@ class Best:
     """The best of what was judged, by one objective; ties go to whatever came first.
 
     `top` are the best so many, `front` those that no other beats in both seconds and bytes,
-    `by_value` the best with each value of each field.
+    `by_value` the best with each value of each field. `first` asks for one legal layout, no more.
     """
 
-    def __init__(self, objective: str, most: int) -> None:
-        self.objective, self.most = objective, most
+    def __init__(self, objective: str, most: int, *, first: bool = False) -> None:
+        self.objective, self.most, self.first = objective, most, first
         self.top: list[Candidate] = []
         self.front: list[Candidate] = []
         self.by_value: dict[tuple[str, str], Candidate] = {}
         self.full: Candidate | None = None  # the fastest of those that do not fit
+
+    @property
+    def enough(self) -> bool:
+        """Whether nothing more is asked for."""
+        return self.first and bool(self.top)
 
     def key(self, seconds: float | None, bytes_: int) -> Key:
         """Ascending from the best."""

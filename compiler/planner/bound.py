@@ -109,9 +109,7 @@ class Bounds:
             self._busy[at] = max(times), sum(times)
         return self._busy[at]
 
-    def _bytes(
-        self, grid: Grid, known: Known, layers: Layers, schedule: Setting, m: int
-    ) -> int:
+    def _bytes(self, grid: Grid, known: Known, layers: Layers, schedule: Setting, m: int) -> int:
         counts = [layers.counts(chunk) for chunk in grid.first]
         each = [sum(map(_one, parts)) for parts in counts]
         pp = known.size("pp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.ledger.memory import account
@@ -77,12 +77,3 @@ def mfu(subject: Subject, seconds: float | None) -> float | None:
         return None
     tokens = spec.train.global_batch * spec.train.seq
     return flops.per_token(spec) * tokens / seconds / spec.cluster.gpus / peak
-
-
-def plain(value: Any) -> Any:
-    """A chosen value for JSON: its text, or itself where it is a number or a list."""
-    from parlay.compiler.planner.spelling import spelling
-
-    if isinstance(value, int):
-        return value
-    return list(value) if isinstance(value, tuple) else spelling(value)

@@ -11,16 +11,17 @@ out. So every layout searched is legal, rejected by a code, or outdone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.planner.asking import PEAK, fault, lays_out, rounds
-from parlay.compiler.planner.bound import Bound, Bounds, Grid
 from parlay.compiler.planner.best import Best
+from parlay.compiler.planner.bound import Bound, Bounds, Grid
 from parlay.compiler.planner.score import Score, budget_bytes, score
 from parlay.compiler.planner.space import Field, Known, fields, leaves, size
+from parlay.compiler.planner.spelling import spelling
 
 NO_GRID: Final = "L201"
 """The code of degrees that make no grid, where no rule says it by itself."""
@@ -42,11 +43,14 @@ class Tally:
     legal: int = 0
     outdone: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    by_value: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
 
-    def reject(self, code: str, number: int = 1) -> None:
-        """`number` layouts fall by a code."""
+    def reject(self, code: str, chosen: Mapping[str, Any], number: int = 1) -> None:
+        """`number` layouts with `chosen` fall by a code."""
         self.rejected[code] += number
         self.searched += number
+        for path, value in chosen.items():
+            self.by_value.setdefault((path, spelling(value)), Counter())[code] += number
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,15 @@ class Candidate:
     score: Score
 
 
-class Search:
-    """One search over the open fields of a phase."""
+Judge = Callable[[Candidate], str | None]
+"""Tells the code by which a layout that the rules let through falls all the same, None if none."""
 
-    def __init__(self, subject: Subject) -> None:
+
+class Search:
+    """One search over the open fields of a phase; `further` judges what no general rule does."""
+
+    def __init__(self, subject: Subject, further: Judge = lambda _: None) -> None:
+        self.further = further
         self.subject = replace(subject, searching=True)
         every = fields(subject)
         self.early = tuple(each for each in every if each.path not in LATE)
@@ -73,18 +82,20 @@ class Search:
         self._late = tuple(rule for each in asked[len(self.early) + 1 :] for rule in each)
 
     def run(self, best: Best) -> None:
-        """Judges every layout that could have a place in `best`."""
+        """Judges every layout that could have a place in `best`, until that has enough."""
         bounds, found = Bounds(), list[tuple[Bound, Grid, Mapping[str, Any]]]()
         for chosen, grid in self._grids(0, {}, self.subject):
             for rest in leaves(self.late, grid.subject):
                 found.append((bounds.of(grid, rest), grid, {**chosen, **rest}))
         found.sort(key=lambda each: best.key(*each[0]))
         for bound, grid, chosen in found:
+            if best.enough:
+                return
             if best.beyond(bound, chosen):
                 self.tally.searched += 1
                 self.tally.outdone += 1
             elif self._too_large(grid, bound) and best.beyond_full(bound):
-                self.tally.reject(PEAK)
+                self.tally.reject(PEAK, chosen)
             else:
                 self._judge(grid, chosen, best)
 
@@ -99,7 +110,8 @@ class Search:
         if code is None and not left and not lays_out(subject):
             code = NO_GRID
         if code is not None:
-            self.tally.reject(code, size((*left, *self.late), self.subject, chosen))
+            number = size((*left, *self.late), self.subject, chosen)
+            self.tally.reject(code, chosen, number)
             return
         if not left:
             assert subject.layout is not None
@@ -122,12 +134,16 @@ class Search:
         codes = (fault(rule, subject) for rule in self._late)
         code = next((code for code in codes if code is not None), None)
         if code is not None:
-            self.tally.reject(code)
+            self.tally.reject(code, chosen)
             return
         found = Candidate(chosen, subject, score(subject))
         if not found.score.fits and PEAK not in self.subject.origins.allowed:
-            self.tally.reject(PEAK)
+            self.tally.reject(PEAK, chosen)
             best.too_large(found)
+            return
+        code = self.further(found)
+        if code is not None:
+            self.tally.reject(code, chosen)
             return
         self.tally.searched += 1
         self.tally.legal += 1

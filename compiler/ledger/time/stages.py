@@ -81,9 +81,7 @@ def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficienc
     return Pipeline(kinds(spec, machine, wires(layout, machine), efficiency), counts, held)
 
 
-def kinds(
-    spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency
-) -> tuple[Block, ...]:
+def kinds(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -> tuple[Block, ...]:
     """The plain layer, the one with experts, the embedding and the head."""
     model, train = spec.model, spec.train
     assert model is not None and train is not None

@@ -1,0 +1,146 @@
+"""A plan as people read it: the choice, how the others lost, and the front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parlay.compiler.checks import rule
+from parlay.compiler.commands.ledger_accounts import size_of
+from parlay.compiler.commands.printing import plain
+from parlay.compiler.planner import Candidate, Plan, mfu, spelling
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN = 8
+"""Layouts of the front that are printed."""
+
+
+def print_plan(path: Path, found: Plan) -> None:
+    """Prints a plan on stdout."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    title = f"{path}" + (f" · {found.phase.name}" if found.phase.name != "main" else "")
+    console.rule(plain(title), align="left")
+    _print_best(console, found)
+    _print_tally(console, found)
+    if found.best.top:
+        _print_layouts(console, "the best", found.best.top, found.best.top[0])
+        _print_values(console, found)
+        ordered = sorted(found.best.front, key=lambda each: each.score.key("step_time"))
+        few = _spaced(ordered, SHOWN)
+        if len(ordered) > 1:
+            words = f"no layout is better in both time and memory ({len(few)} of {len(ordered)})"
+            _print_layouts(console, words, few, found.best.top[0])
+    if found.fewest_gpus is not None:
+        console.print(f"fewest GPUs (of a divisor of the nodes): {found.fewest_gpus}")
+
+
+def _print_best(console: Console, found: Plan) -> None:
+    if not found.best.top:
+        console.print("no layout is legal", style="bold red")
+        return
+    best = found.best.top[0]
+    choice = "  ".join(f"{_name(p)} = {spelling(v)}" for p, v in best.chosen.items())
+    console.print(plain(choice), style="bold")
+    share = mfu(best.subject, best.score.step_seconds)
+    words = "" if best.score.step_seconds is None else f"step {best.score.step_seconds:.4g} s, "
+    words += "" if share is None else f"MFU {share:.1%}, "
+    room = size_of(best.score.budget_bytes)
+    console.print(f"{words}{size_of(best.score.peak_bytes)} of {room} on the fullest GPU")
+
+
+def _print_tally(console: Console, found: Plan) -> None:
+    tally = found.tally
+    rejected = sum(tally.rejected.values())
+    console.print()
+    console.print(
+        f"{tally.searched:,} layouts in {found.seconds:.3g} s: {tally.legal:,} judged legal, "
+        f"{tally.outdone:,} that a bound shows to be no better, {rejected:,} rejected"
+    )
+    for code, number in tally.rejected.most_common():
+        about = rule(code)
+        words = about.TITLE if about is not None else "an assert of the file does not hold"
+        console.print(plain(f"  {code:7} {number:>9,}  {words}"))
+    console.print()
+
+
+def _print_layouts(
+    console: Console, title: str, layouts: Sequence[Candidate], best: Candidate
+) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="dim")
+    for path in best.chosen:
+        table.add_column(_name(path))
+    for name in ("step", "", "peak"):
+        table.add_column(name, justify="right")
+    table.add_column("what costs more")
+    for each in layouts:
+        chosen = (plain(spelling(value)) for value in each.chosen.values())
+        table.add_row(*chosen, *_figures(each, best), plain(_reason(each, best)))
+    console.print(table)
+    console.print()
+
+
+def _print_values(console: Console, found: Plan) -> None:
+    """The best layout with each value of each open field, or why there is none."""
+    from rich.table import Table
+
+    best = found.best.top[0]
+    table = Table(
+        *("field", "value"),
+        box=None,
+        pad_edge=False,
+        title="the best with each value of a field",
+        title_justify="left",
+        title_style="dim",
+    )
+    for name in ("step", "", "peak"):
+        table.add_column(name, justify="right")
+    table.add_column("what costs more, or rejects it")
+    known = dict.fromkeys((*found.best.by_value, *found.tally.by_value))
+    for path in best.chosen:
+        for at in (each for each in known if each[0] == path):
+            with_it = found.best.by_value.get(at)
+            if with_it is not None:
+                cells = (*_figures(with_it, best), plain(_reason(with_it, best)))
+            else:
+                codes = [code for code, _ in found.tally.by_value[at].most_common(3)]
+                cells = ("", "", "", plain(", ".join(codes)))
+            table.add_row(_name(path), plain(at[1]), *cells)
+    console.print(table)
+    console.print()
+
+
+def _figures(each: Candidate, best: Candidate) -> tuple[str, str, str]:
+    seconds, least = each.score.step_seconds, best.score.step_seconds
+    peak = size_of(each.score.peak_bytes)
+    if seconds is None or least is None:
+        return "", "", peak
+    more = "" if each is best else f"{seconds / least - 1:+.1%}"
+    return f"{seconds:.4g} s", more, peak
+
+
+def _reason(each: Candidate, best: Candidate) -> str:
+    """The parts of the step that take more than in the best, the largest first."""
+    if each is best:
+        return ""
+    names = dict.fromkeys((*each.score.parts, *best.score.parts))
+    more = {n: each.score.parts.get(n, 0.0) - best.score.parts.get(n, 0.0) for n in names}
+    largest = sorted((item for item in more.items() if item[1] > 0), key=lambda item: -item[1])
+    return ", ".join(f"{name} {seconds:+.3g} s" for name, seconds in largest[:3])
+
+
+def _spaced(layouts: Sequence[Candidate], most: int) -> list[Candidate]:
+    """At most so many, the first and the last among them."""
+    if len(layouts) <= most:
+        return list(layouts)
+    return [layouts[round(i * (len(layouts) - 1) / (most - 1))] for i in range(most)]
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2]

@@ -1,0 +1,23 @@
+"""Solves `auto`: the best of all layouts that the file leaves open, and why the others lost.
+
+Exact under the ledger's own model: every layout is legal and judged, rejected by a rule, or cannot
+be better by a bound that holds.
+"""
+
+from parlay.compiler.planner.best import Best
+from parlay.compiler.planner.plan import Plan, plan
+from parlay.compiler.planner.score import OBJECTIVES, Score, mfu
+from parlay.compiler.planner.search import Candidate, Tally
+from parlay.compiler.planner.spelling import spelling
+
+__all__ = [
+    "OBJECTIVES",
+    "Best",
+    "Candidate",
+    "Plan",
+    "Score",
+    "Tally",
+    "mfu",
+    "plan",
+    "spelling",
+]
