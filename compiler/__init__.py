@@ -12,7 +12,7 @@ from os import PathLike
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Refused", "check", "emit", "layout", "ledger", "load"]
+__all__ = ["Refused", "check", "emit", "layout", "ledger", "load", "plan"]
 
 
 class Refused(ValueError):
@@ -70,6 +70,24 @@ def ledger(
     from parlay.compiler.interface import ledger
 
     return ledger(path, formulas, text)
+
+
+def plan(
+    path: str | PathLike[str],
+    *,
+    objective: str = "step_time",
+    top: int = 5,
+    targets: Iterable[str] = (),
+    text: str | None = None,
+) -> dict[str, Any]:
+    """The best of all layouts that `auto` leaves open: the document of `parlay plan --json`.
+
+    `best` is None where no layout is legal. Raises `Refused` for a file with errors, or one that
+    leaves nothing open.
+    """
+    from parlay.compiler.interface import plan
+
+    return plan(path, objective, top, tuple(targets), text)
 
 
 def emit(path: str | PathLike[str], target: str, *, text: str | None = None) -> dict[str, str]:

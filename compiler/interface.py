@@ -73,6 +73,24 @@ def ledger(path: _Path, formulas: bool, text: str | None) -> dict[str, Any]:
     return {"version": 1, "files": [{"file": str(job.path), "phases": phases}]}
 
 
+def plan(
+    path: _Path, objective: str, top: int, targets: Sequence[str], text: str | None
+) -> dict[str, Any]:
+    """See `parlay.compiler.plan`."""
+    from parlay.compiler.commands.plan import document, planned
+    from parlay.compiler.planner import plan as search
+
+    job = pipeline.checked(_job(path, text), targets)
+    if job.errors:
+        raise _refused(job)
+    phase = planned(job.phases, None)
+    if isinstance(phase, str):
+        raise Refused(f"{job.path}: {phase}", [])
+    found = search(phase, job.sources, objective=objective, most=top, targets=targets)
+    whole: dict[str, Any] = plain(document(found))
+    return whole
+
+
 def emit(path: _Path, target: str, text: str | None) -> dict[str, str]:
     """See `parlay.compiler.emit`."""
     from parlay.compiler.backends import TARGETS

@@ -31,13 +31,13 @@ def run(
     job = pipeline.checked(pipeline.load(path), targets)
     if refused(job):
         return 1
-    chosen = _phase(job.phases, phase)
+    chosen = planned(job.phases, phase)
     if isinstance(chosen, str):
         print(f"{path}: {chosen}", file=sys.stderr)
         return 1
     found = plan(chosen, job.sources, objective=objective, most=top, targets=targets)
     if json:
-        print_json(_document(found))
+        print_json(document(found))
     else:
         print_plan(path, found)
     if not found.best.top:
@@ -45,7 +45,7 @@ def run(
     return _write(job, found, targets) if write else 0
 
 
-def _phase(phases: Sequence[Phase], name: str | None) -> Phase | str:
+def planned(phases: Sequence[Phase], name: str | None) -> Phase | str:
     """The phase to plan, or why there is none."""
     if name is not None:
         named = [each for each in phases if each.name == name]
@@ -93,7 +93,8 @@ def _write(job: pipeline.Job, found: Plan, targets: Sequence[str]) -> int:
 # ── JSON ──────────────────────────────────────────────────────────────────────
 
 
-def _document(found: Plan) -> dict[str, Any]:
+def document(found: Plan) -> dict[str, Any]:
+    """`parlay plan --json`."""
     tally, best = found.tally, found.best
     return {
         "version": 1,

@@ -63,7 +63,7 @@ def _print_tally(console: Console, found: Plan) -> None:
     )
     for code, number in tally.rejected.most_common():
         about = rule(code)
-        words = about.TITLE if about is not None else "an assert of the file does not hold"
+        words = about.TITLE if about is not None else tally.words.get(code, "")
         console.print(plain(f"  {code:7} {number:>9,}  {words}"))
     console.print()
 
@@ -78,7 +78,7 @@ def _print_layouts(
         table.add_column(_name(path))
     for name in ("step", "", "peak"):
         table.add_column(name, justify="right")
-    table.add_column("what costs more")
+    table.add_column("seconds more")
     for each in layouts:
         chosen = (plain(spelling(value)) for value in each.chosen.values())
         table.add_row(*chosen, *_figures(each, best), plain(_reason(each, best)))
@@ -101,10 +101,10 @@ def _print_values(console: Console, found: Plan) -> None:
     )
     for name in ("step", "", "peak"):
         table.add_column(name, justify="right")
-    table.add_column("what costs more, or rejects it")
+    table.add_column("seconds more, or what rejects it")
     known = dict.fromkeys((*found.best.by_value, *found.tally.by_value))
     for path in best.chosen:
-        for at in (each for each in known if each[0] == path):
+        for at in sorted((each for each in known if each[0] == path), key=_natural):
             with_it = found.best.by_value.get(at)
             if with_it is not None:
                 cells = (*_figures(with_it, best), plain(_reason(with_it, best)))
@@ -132,7 +132,7 @@ def _reason(each: Candidate, best: Candidate) -> str:
     names = dict.fromkeys((*each.score.parts, *best.score.parts))
     more = {n: each.score.parts.get(n, 0.0) - best.score.parts.get(n, 0.0) for n in names}
     largest = sorted((item for item in more.items() if item[1] > 0), key=lambda item: -item[1])
-    return ", ".join(f"{name} {seconds:+.3g} s" for name, seconds in largest[:3])
+    return ", ".join(f"{name} {seconds:+.3g}" for name, seconds in largest[:3])
 
 
 def _spaced(layouts: Sequence[Candidate], most: int) -> list[Candidate]:
@@ -140,6 +140,12 @@ def _spaced(layouts: Sequence[Candidate], most: int) -> list[Candidate]:
     if len(layouts) <= most:
         return list(layouts)
     return [layouts[round(i * (len(layouts) - 1) / (most - 1))] for i in range(most)]
+
+
+def _natural(at: tuple[str, str]) -> tuple[bool, int, str]:
+    """Numbers by size, words as they are."""
+    value = at[1]
+    return not value.isdecimal(), int(value) if value.isdecimal() else 0, value
 
 
 def _name(path: str) -> str:

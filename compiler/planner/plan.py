@@ -16,7 +16,7 @@ from parlay.compiler.checks.words import divisors
 from parlay.compiler.ledger.asserts import judge
 from parlay.compiler.ledger.document import ledger
 from parlay.compiler.planner.best import Best
-from parlay.compiler.planner.search import Candidate, Search, Tally
+from parlay.compiler.planner.search import Candidate, Judge, Refusal, Search, Tally
 from parlay.compiler.spec.evaluate import Evaluator
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Severity
@@ -52,7 +52,7 @@ def plan(
     started = perf_counter()
     subject = subject_of(phase)
 
-    def further(found: Candidate) -> str | None:
+    def further(found: Candidate) -> Refusal | None:
         return _further(phase, found, sources, targets)
 
     search, best = Search(subject, further), Best(objective, most)
@@ -88,7 +88,7 @@ def _exact(evaluator: Evaluator) -> dict[str, Quantity]:
 
 def _further(
     phase: Phase, found: Candidate, sources: Mapping[str, Source], targets: Sequence[str]
-) -> str | None:
+) -> Refusal | None:
     """The first refusal of a target, or an assert that does not hold."""
     if not targets and not phase.asserts:
         return None
@@ -96,15 +96,16 @@ def _further(
     for target in targets:
         for told in refusals(target, whole, targets):
             if told.severity is Severity.ERROR:
-                return told.code
+                return Refusal(told.code, told.message)
     if phase.asserts:
         book = ledger(whole, found.subject.laid_out)
-        if any(not each.holds for each in judge(whole, book, sources).verdicts):
-            return ASSERT
+        for verdict in judge(whole, book, sources).verdicts:
+            if not verdict.holds:
+                return Refusal(ASSERT, verdict.text)
     return None
 
 
-def _fewest(subject: Subject, further: Any, *, found: bool) -> int | None:
+def _fewest(subject: Subject, further: Judge, *, found: bool) -> int | None:
     """The fewest GPUs on which a layout is legal: over the divisors of the nodes, ascending."""
     nodes, gpus = subject.value("cluster.nodes"), subject.value("cluster.node.gpus")
     for fewer in divisors(nodes):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.planner.asking import PEAK, fault, lays_out, rounds
@@ -27,7 +27,6 @@ NO_GRID: Final = "L201"
 """The code of degrees that make no grid, where no rule says it by itself."""
 LATE: Final = (
     "parallel.zero",
-    "parallel.shard",
     "parallel.cp_method",
     "train.micro_batch",
     "train.recompute",
@@ -37,13 +36,18 @@ LATE: Final = (
 
 @dataclass
 class Tally:
-    """How many layouts were searched, and what became of them."""
+    """How many layouts were searched, and what became of them.
+
+    `by_value` has the codes by field and value, `words` what a code that is no general rule's said
+    first.
+    """
 
     searched: int = 0
     legal: int = 0
     outdone: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     by_value: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
 
     def reject(self, code: str, chosen: Mapping[str, Any], number: int = 1) -> None:
         """`number` layouts with `chosen` fall by a code."""
@@ -62,8 +66,15 @@ class Candidate:
     score: Score
 
 
-Judge = Callable[[Candidate], str | None]
-"""Tells the code by which a layout that the rules let through falls all the same, None if none."""
+class Refusal(NamedTuple):
+    """Why a layout falls that every general rule lets through: a code, and what is wrong."""
+
+    code: str
+    words: str
+
+
+Judge = Callable[[Candidate], Refusal | None]
+"""Judges what the general rules let through; None where it has nothing against it."""
 
 
 class Search:
@@ -73,8 +84,11 @@ class Search:
         self.further = further
         self.subject = replace(subject, searching=True)
         every = fields(subject)
-        self.early = tuple(each for each in every if each.path not in LATE)
-        self.late = tuple(each for each in every if each.path in LATE)
+        # Shards are groups of the layout, and how they may be cut hangs on the ZeRO stage.
+        sharded = "parallel.shard" in subject.open
+        late = [path for path in LATE if not (sharded and path == "parallel.zero")]
+        self.early = tuple(each for each in every if each.path not in late)
+        self.late = tuple(each for each in every if each.path in late)
         self.tally = Tally()
         paths = [each.path for each in (*self.early, *self.late)]
         asked = rounds(subject, paths)
@@ -141,9 +155,10 @@ class Search:
             self.tally.reject(PEAK, chosen)
             best.too_large(found)
             return
-        code = self.further(found)
-        if code is not None:
-            self.tally.reject(code, chosen)
+        refusal = self.further(found)
+        if refusal is not None:
+            self.tally.reject(refusal.code, chosen)
+            self.tally.words.setdefault(refusal.code, refusal.words)
             return
         self.tally.searched += 1
         self.tally.legal += 1

@@ -1,0 +1,135 @@
+"""`parlay plan`: what it prints, its JSON, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OPEN = """# a small cluster
+model from "llama3-8b" { layers = 8 }
+cluster { nodes = 2  node from "dgx-h100" }  # two of them
+parallel {
+  tp = auto in [1, 2, 16]   # within a node
+  pp = auto <= 2
+  zero = 1
+}
+train { seq = 4096  micro_batch = auto <= 2  global_batch = 64  steps = 1 }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "open.par"
+    path.write_text(OPEN)
+    return path
+
+
+def test_json_counts_every_layout_and_agrees_with_the_ledger(
+    parlay: Any, file: Path, tmp_path: Path
+) -> None:
+    told = json.loads(parlay("plan", file, "--json").out)
+    assert told["version"] == 1
+    # 3 of tp, 2 of pp where a rank is left for it, 2 of micro_batch.
+    assert told["searched"] == 2 * 2 * 2 + 1 * 1 * 2
+    assert told["searched"] == told["legal"] + told["outdone"] + sum(told["rejected"].values())
+    assert told["rejected"]["N201"] == 2
+    best = told["best"]
+    assert set(best) == {"tp", "pp", "micro_batch", "step_seconds", "peak_bytes", "mfu", "gpus"}
+    for each in (best, *told["runners_up"], *told["pareto"]):
+        text = OPEN.replace("auto in [1, 2, 16]", str(each["tp"]))
+        text = text.replace("auto <= 2", str(each["pp"]), 1)
+        text = text.replace("auto <= 2", str(each["micro_batch"]))
+        fixed = tmp_path / "fixed.par"
+        fixed.write_text(text)
+        book = json.loads(parlay("ledger", fixed, "--json").out)["files"][0]["phases"][0]
+        assert book["time"]["step_seconds"] == each["step_seconds"]
+        assert book["memory"]["peak_bytes"] == each["peak_bytes"]
+        assert book["time"]["mfu"] == pytest.approx(each["mfu"], rel=1e-12)
+    assert best["step_seconds"] == min(each["step_seconds"] for each in told["pareto"])
+    assert told["fewest_gpus"] == 8
+
+
+def test_write_keeps_comments_and_the_rest(parlay: Any, file: Path) -> None:
+    best = json.loads(parlay("plan", file, "--json").out)["best"]
+    assert parlay("plan", file, "--write").status == 0
+    after = OPEN.replace("auto in [1, 2, 16]", str(best["tp"]))
+    after = after.replace("auto <= 2", str(best["pp"]), 1)
+    after = after.replace("auto <= 2", str(best["micro_batch"]))
+    assert file.read_text() == after
+    assert parlay("check", file).status == 0
+    # Now nothing is open.
+    again = parlay("plan", file)
+    assert again.status == 1
+    assert "nothing is open" in again.err
+
+
+def test_tables_say_how_the_others_lost(parlay: Any, file: Path) -> None:
+    ended = parlay("plan", file)
+    assert ended.status == 0
+    for words in ("layouts in", "N201", "tensor parallelism leaves the fast domain", "peak"):
+        assert words in ended.out
+    assert "fewest GPUs (of a divisor of the nodes): 8" in ended.out
+
+
+def test_asserts_are_constraints(parlay: Any, file: Path) -> None:
+    free = json.loads(parlay("plan", file, "--json").out)
+    assert free["best"]["tp"] == 1
+    file.write_text(OPEN + "assert memory.peak <= 40GiB\nassert parallel.tp > 1\n")
+    told = json.loads(parlay("plan", file, "--json").out)
+    assert told["best"]["tp"] == 2
+    assert told["best"]["peak_bytes"] <= 40 * 2**30
+    assert told["rejected"]["assert"] >= 1
+    assert told["best"]["step_seconds"] > free["best"]["step_seconds"]
+
+
+def test_a_target_refuses_what_it_cannot_express(parlay: Any, tmp_path: Path) -> None:
+    path = tmp_path / "schedule.par"
+    path.write_text(
+        'model from "llama3-8b" { layers = 8 }\ncluster { node from "dgx-h100" }\n'
+        "parallel { tp = 2  pp = 2  schedule = auto }\n"
+        "train { seq = 4096  micro_batch = 1  global_batch = 64  steps = 1 }\n"
+        'target "megatron" { options { mock_data = on } }\n'
+    )
+    free = json.loads(parlay("plan", path, "--json", "--top", "20").out)
+    names = {each["schedule"] for each in (free["best"], *free["runners_up"])}
+    assert {"zbv", "one_f_one_b", "interleaved(chunks = 4)"} <= names
+    bound = json.loads(parlay("plan", path, "--json", "--top", "20", "-t", "megatron").out)
+    names = {each["schedule"] for each in (bound["best"], *bound["runners_up"])}
+    assert "zbv" not in names
+    assert "interleaved(chunks = 4)" in names
+    assert any(code.startswith("B") for code in bound["rejected"])
+
+
+def test_no_legal_layout(parlay: Any, file: Path) -> None:
+    file.write_text(OPEN + "assert memory.peak <= 1GiB\n")
+    before = file.read_text()
+    ended = parlay("plan", file, "--write")
+    assert ended.status == 1
+    assert "no layout is legal" in ended.out
+    assert "memory.peak <= 1GiB" in ended.out
+    assert file.read_text() == before
+
+
+def test_what_stands_in_an_import_is_not_written(parlay: Any, tmp_path: Path) -> None:
+    (tmp_path / "base.par").write_text("parallel { tp = auto <= 2 }\n")
+    path = tmp_path / "job.par"
+    path.write_text(
+        'import "base.par"\nmodel from "llama3-8b" { layers = 8 }\n'
+        'cluster { node from "dgx-h100" }\n'
+        "train { seq = 4096  micro_batch = 1  global_batch = 64  steps = 1 }\n"
+    )
+    ended = parlay("plan", path, "--write")
+    assert ended.status == 1
+    assert "parallel.tp = " in ended.err
+    assert (tmp_path / "base.par").read_text() == "parallel { tp = auto <= 2 }\n"
+
+
+def test_errors_come_first(parlay: Any, file: Path) -> None:
+    file.write_text(OPEN.replace("zero = 1", "zero = 7"))
+    ended = parlay("plan", file)
+    assert ended.status == 1
+    assert "error[" in ended.err
+    assert ended.out == ""
