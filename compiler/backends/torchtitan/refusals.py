@@ -191,7 +191,13 @@ def _surroundings(phase: Phase, spec: Spec, train: Train) -> Iterator[Diagnostic
         words = "neither `steps` nor `tokens`"
         yield told(phase, "train.steps", "training without an end", words=words)
         return
-    schedule = train.lr_schedule
+    schedule, steps = train.lr_schedule, steps_of(phase) or 0
+    if schedule["warmup"] > steps:
+        shown, words = f"a warm-up of {schedule['warmup']} in {steps} steps", "cut to the steps"
+        yield told(phase, "train.lr_schedule.warmup", shown, words=words)
+    elif schedule.name == "wsd" and schedule["warmup"] + schedule["decay"] > steps:
+        shown = f"{schedule['warmup']} + {schedule['decay']} steps of warm-up and decay in {steps}"
+        yield told(phase, "train.lr_schedule.decay", shown, words="cut to what is left")
     if schedule.name != "constant" and schedule["min_lr"] > train.optimizer["lr"]:
         words = "no more than the peak"
         yield told(phase, "train.lr_schedule.min_lr", "a rise to `min_lr`", words=words)

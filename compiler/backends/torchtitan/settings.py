@@ -34,7 +34,7 @@ def sections(phase: Phase, layout: Layout) -> dict[str, Section]:
     found = {
         "training": _training(phase, spec, train),
         "parallelism": _parallelism(spec, layout),
-        "checkpoint": _checkpoint(spec),
+        "checkpoint": _checkpoint(phase, spec),
         "metrics": {"log_freq": spec.log.every, "enable_tensorboard": spec.log.tensorboard},
         "compile": {"enable": train.compile},
         "debug": {"seed": train.seed},
@@ -97,13 +97,13 @@ def _parallelism(spec: Spec, layout: Layout) -> Section:
     return found
 
 
-def _checkpoint(spec: Spec) -> Section:
+def _checkpoint(phase: Phase, spec: Spec) -> Section:
     checkpoint = spec.checkpoint
     if checkpoint.path is None:
         return {"enable": False}
     found: Section = {"enable": True, "folder": checkpoint.path}
-    if checkpoint.every is not None:
-        found["interval"] = checkpoint.every
+    # Told of no interval, it saves every 500 steps.
+    found["interval"] = checkpoint.every or steps_of(phase)
     found["keep_latest_k"] = checkpoint.keep or 0
     found["async_mode"] = "async" if checkpoint.asynchronous else "disabled"
     found["last_save_model_only"] = False

@@ -57,6 +57,7 @@ def emitted(tmp_path: Path) -> Callable[..., str]:
         ({"parallel": "zero = 3, shard = 8"}, "data_parallel_replicate_degree=2"),
         ({"train": "clip = 0"}, 'max_norm=float("inf")'),
         ({"train": "lr_schedule = wsd(decay = 25)"}, "decay_ratio=0.25"),
+        ({"rest": 'checkpoint { path = "s" }'}, "interval=100"),
         ({"rest": 'target "torchtitan" { options { gc_freq = 7 } }'}, "gc_freq=7"),
         ({"rest": 'target "torchtitan" { options { checkpoint_load_step = 7 } }'}, ""),
     ],
@@ -75,6 +76,9 @@ def test_a_field(emitted: Callable[..., str], parts: dict[str, str], said: str) 
         ({"parallel": "tp = 2, zero = 3, order = [dp, tp]"}, "B330"),
         ({"model": "{ tied_embeddings = on }", "parallel": "tp = 2, pp = 2, zero = 3"}, "B602"),
         ({"train": "gradients = bf16"}, "B330"),
+        # It would cut either to what the steps leave.
+        ({"train": "lr_schedule = linear(warmup = 101)"}, "B330"),
+        ({"train": "lr_schedule = wsd(warmup = 60, decay = 50)"}, "B330"),
         ({"rest": 'target "torchtitan" { version = "7" }'}, "B331"),
         ({"rest": 'target "torchtitan" { options { no_such = 1 } }'}, "B332"),
         ({"rest": 'target "torchtitan" { options { log_freq = 3 } }'}, "B333"),
