@@ -9,18 +9,26 @@ CONVENTION = (
     "6 x matrix parameters with the head, without the input embedding, active experts alone, "
     "plus 12 x layers x heads x head_dim x seq (attention over the full square)"
 )
+FROZEN = CONVENTION.replace("6 x", "4 x (no weight gradients, LoRA)")
+
+
+def convention(spec: Spec) -> str:
+    """What is counted for `spec`, in words."""
+    return FROZEN if spec.train is not None and spec.train.lora is not None else CONVENTION
 
 
 def per_token(spec: Spec, *, causal: bool = False) -> float:
-    """Model FLOPs of one token, forward and backward, as `CONVENTION` says.
+    """Model FLOPs of one token, forward and backward, as `convention` says.
 
     6·N + 12·L·a·d·s (arXiv:2104.04473, appendix, without recompute); `causal` counts the half of
-    the square that a causal mask leaves.
+    the square that a causal mask leaves. A frozen base has no gradients of its weights, a third of
+    the products with them: 4·N.
     """
     model, train = spec.model, spec.train
     assert model is not None and train is not None
     attention = 12 * model.layers * model.heads * model.head_dim * train.seq
-    return float(6 * parameters.matrix_parameters(model) + attention / (2 if causal else 1))
+    each = 4 if train.lora is not None else 6
+    return float(each * parameters.matrix_parameters(model) + attention / (2 if causal else 1))
 
 
 def peak(gpu: Gpu, precision: str) -> float | None:

@@ -100,3 +100,51 @@ def test_what_is_received_is_waited_for_once(book: Booked) -> None:
     }
     assert times["recv"].seconds == times["send"].seconds
     assert times["recv"].exposed_seconds == 0 < times["send"].exposed_seconds
+
+
+# ── What first and last stage hold twice ──────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("parallel", "train", "sent"),
+    [
+        # 50,304 rows of 1,600 in fp32 over two ranks; cut by tp; in bf16.
+        ("pp = 2", STACK, 50304 * 1600 * 4),
+        ("pp = 2 tp = 5", STACK, 50560 * 1600 * 4 / 5),
+        ("pp = 4", f"{STACK} gradients = bf16", 50304 * 1600 * 2),
+    ],
+)
+def test_tied_gradients_are_summed_after_the_backward(
+    book: Booked, parallel: str, train: str, sent: float
+) -> None:
+    more = {"model": "gpt2-xl", "node": "dgx-h100", "seq": 1024, "batch": 40, "nodes": 1}
+    if "tp" in parallel:
+        more |= {"wires": "gpus = 10 link { domain = 10 }"}
+    made = book(parallel=f"{parallel} zero = 1 vocab_multiple = 64", train=train, **more)
+    (line, time), *rest = [
+        pair
+        for pair in zip(made.communication, made.calls, strict=True)
+        if pair[0].group == "embedding"
+    ]
+    assert not rest and line.bytes_per_call == sent
+    assert made.time is not None
+    dp = next(each for each in made.time.shares if each.name == "dp")
+    # An all-reduce of two ranks sends the message once, in two steps of the link.
+    assert line.ranks == 2
+    assert time.seconds == pytest.approx(sent / 450e9 * dp.factor, rel=0.1)
+    assert time.exposed_seconds == time.seconds
+    last = made.spec.parallel.pp - 1  # the head makes it the busiest
+    waited = sum(
+        time.exposed_seconds
+        for line, time in zip(made.communication, made.calls, strict=True)
+        if last in line.stages and line.group not in ("tp", "pp")
+    )
+    assert share(made, "dp") == pytest.approx(waited)
+
+
+def test_what_one_rank_holds_once_is_not_summed(book: Booked) -> None:
+    alike = {"model": "gpt2-xl", "seq": 1024, "nodes": 1}
+    both = book(parallel="pp = 8 schedule = zbv zero = 0", batch=16, **alike)
+    assert share(both, "dp") == 0.0
+    untied = book(parallel="pp = 8 zero = 0", batch=16, model="llama2-7b", nodes=1)
+    assert share(untied, "dp") == 0.0

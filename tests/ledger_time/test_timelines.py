@@ -115,7 +115,7 @@ def lines(draw: st.DrawFn) -> tuple[str, Timeline]:
     return name, made(pp, draw(st.integers(1, 24)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3)
 @given(lines())
 def test_every_list_is_legal(drawn: tuple[str, Timeline]) -> None:
     name, line = drawn
@@ -135,7 +135,7 @@ def test_every_list_is_legal(drawn: tuple[str, Timeline]) -> None:
     run(line, alone)  # a weight's gradient never before its input's, no ring of waits
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 5)
 @given(lines(), st.sampled_from([(1.0, 2.0, 1.0), (2.0, 5.0, 2.0), (3.0, 4.0, 1.5)]))
 def test_playing_a_list_gives_what_ranks_would_do(
     drawn: tuple[str, Timeline], costs: tuple[float, float, float]

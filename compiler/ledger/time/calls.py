@@ -16,6 +16,8 @@ from parlay.compiler.ledger.time.machine import COMPONENT_OF
 from parlay.compiler.ledger.time.step import Step
 from parlay.compiler.spec.blocks import Spec
 
+TIED: Final = "embedding"
+"""The group of the first stage and the last."""
 INSIDE: Final = {"kv": "tp"}
 """Groups that are a part of another one."""
 
@@ -26,7 +28,8 @@ def call_times(
     """The times of `lines`, in their order.
 
     What a component exposes on the busiest stage is shared out among its lines there by their
-    seconds. A `recv` runs beside the peer's `send` and waits for nothing of its own.
+    seconds; the sum of a tied embedding, on first and last stage, waits in full. A `recv` runs
+    beside the peer's `send` and waits for nothing of its own.
     """
     factors = step.efficiency.factors
     names = [COMPONENT_OF.get(line.group, "dp") for line in lines]
@@ -36,7 +39,7 @@ def call_times(
     ]
     whole = dict.fromkeys(names, 0.0)
     for name, line, seconds in zip(names, lines, spent, strict=True):
-        if line.collective != "recv" and step.busiest in line.stages:
+        if line.collective != "recv" and line.group != TIED and step.busiest in line.stages:
             whole[name] += seconds
     sources: dict[tuple[str, str], str] = {}
     found = []
@@ -44,9 +47,10 @@ def call_times(
         sent = (line.group, line.collective)
         if sent not in sources:
             sources[sent] = _source(sent, name, step, spec, layout)
-        exposed = 0.0
-        if line.collective != "recv" and whole[name]:
-            exposed = step.parts.get(name, 0.0) * factors[name] * seconds / whole[name]
+        exposed = seconds if line.group == TIED and step.tied else 0.0
+        if line.collective != "recv" and line.group != TIED and whole[name]:
+            waited = step.parts.get(name, 0.0) - (step.tied if name == "dp" else 0.0)
+            exposed = waited * factors[name] * seconds / whole[name]
         words = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}"
         formula = words if _is_measured(sources[sent]) else f"{words} x {factors[name]:.3g}"
         found.append(CallTime(seconds, exposed, formula, sources[sent]))
@@ -97,6 +101,8 @@ def _sent(component: str, step: Step, spec: Spec, layout: Layout) -> Iterator[tu
             yield component, "all_to_all"
         case _:
             yield from ((each.group, each.collective) for each in step.transfers)
+            if step.tied:
+                yield TIED, "all_reduce"
 
 
 def _source(sent: tuple[str, str], component: str, step: Step, spec: Spec, layout: Layout) -> str:

@@ -29,7 +29,7 @@ MEASURED: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "
 """The collectives that a calibration knows."""
 NONE: Final[Mapping[str, Speed]] = MappingProxyType({})
 COMPONENT_OF: Final[Mapping[str, str]] = MappingProxyType(
-    {"tp": "tp", "etp": "tp", "kv": "tp", "cp": "cp", "ep": "ep", "pp": "pp", "embedding": "pp"}
+    {"tp": "tp", "etp": "tp", "kv": "tp", "cp": "cp", "ep": "ep", "pp": "pp"}
 )
 """Group -> the component that its messages are; `dp` where the group is not here."""
 PLAIN: Final[Mapping[str, float]] = MappingProxyType({})

@@ -31,7 +31,7 @@ WORDS: Mapping[str, str] = {
     "cp": "what the ring takes beyond the attention beside it",
     "ep": "two exchanges forward and two backward a layer / link or fabric",
     "pp": "an activation and a gradient a chunk and microbatch / link or fabric",
-    "dp": "what gradients and parameters take beyond the computation beside them",
+    "dp": "what gradients and parameters take beyond the computation beside them; tied gradients",
     "straggle": "1 % of the step for each doubling beyond eight ranks",
 }
 
@@ -95,7 +95,7 @@ def report(
         mfu_causal=causal * achieved / peak if peak else None,
         peak_flops=peak,
         flops_per_token=per_token,
-        flops_convention=flops.CONVENTION,
+        flops_convention=flops.convention(spec),
         band=band(spec, table),
         shares=shares,
         formulas=formulas,

@@ -32,7 +32,10 @@ moments written (12), the bf16 weight written (2)."""
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A priced step: nominal seconds on the critical path by component, and what they came from."""
+    """A priced step: nominal seconds on the critical path by component, and what they came from.
+
+    `tied` are the seconds of `dp` in which first and last stage sum what they hold twice.
+    """
 
     parts: Mapping[str, float]
     waits: float
@@ -41,6 +44,7 @@ class Step:
     busiest: int
     pipeline: stages.Pipeline
     transfers: tuple[traffic.Transfer, ...]
+    tied: float
     machine: Machine
     efficiency: Efficiency
 
@@ -92,10 +96,11 @@ def price(
     waited = traffic.exposed(
         list(moved), share=hidden, forward=forward, backward=backward, microbatches=m
     )
-    add(parts, {"dp": waited, "optimizer": _update(spec, layout, machine, held)})
+    tied = _tied(spec, layout, machine)
+    add(parts, {"dp": waited + tied, "optimizer": _update(spec, layout, machine, held)})
     steady = total(parts, rates.factors)
     add(parts, {"straggle": 0.01 * steady * log2(max(1.0, cluster.gpus / 8))})
-    return Step(parts, waits, ideal - waits, m, busiest, line, moved, machine, rates)
+    return Step(parts, waits, ideal - waits, m, busiest, line, moved, tied, machine, rates)
 
 
 def held_by_rank(spec: Spec, layout: Layout, rank: int) -> Parameters:
@@ -138,6 +143,25 @@ def _hop(spec: Spec, layout: Layout, machine: Machine) -> float:
     message = shapes.element(train) * train.micro_batch * train.seq * model.hidden / cut
     each = collectives.seconds("send", machine.wire(layout, "pp"), message)
     return 2.0 * each * len(layout.stages) / parallel.pp
+
+
+def _tied(spec: Spec, layout: Layout, machine: Machine) -> float:
+    """Seconds in which first and last stage sum the gradient of an embedding that both hold.
+
+    It comes after the last backward, when nothing is left to hide it. From ZeRO-2 on each rank
+    sums its shard. Layers for further tokens, on the last stage, read the embedding, too.
+    """
+    train, parallel, model = spec.train, spec.parallel, spec.model
+    assert train is not None and model is not None
+    if not (model.tied_embeddings or model.mtp_layers) or train.lora is not None:
+        return 0.0
+    first = {stage.stage for stage in layout.stages if stage.embedding}
+    if first == {stage.stage for stage in layout.stages if stage.head}:
+        return 0.0
+    shards = layout.size("shard") if parallel.zero >= 2 else 1
+    elements = padded_vocab(spec) * model.hidden / parallel.tp / shards
+    message = traffic.WIDTHS[train.gradients] * elements
+    return collectives.seconds("all_reduce", machine.wire(layout, "embedding"), message)
 
 
 def _update(spec: Spec, layout: Layout, machine: Machine, held: Parameters) -> float:
