@@ -2,8 +2,8 @@
 
 Sample i of the global order is a pure function of (seed, i). An epoch holds every window of the
 token stream once, permuted by a Feistel network keyed with (seed, epoch), so that no permutation
-is kept in memory. The whole state of a run is two integers: the seed and the number of samples
-consumed, which is `step * global_batch`.
+is kept in memory; or in the order of the stream, where the plan says so. The whole state of a run
+is two integers: the seed and the number of samples consumed, which is `step * global_batch`.
 
 Step t reads the samples [t * global_batch, (t + 1) * global_batch). Data-parallel rank d takes as
 its microbatch k the samples t * global_batch + (k * ranks + d) * micro_batch, and the next
@@ -79,6 +79,7 @@ class Loader:
             batch.seq,
         )
         self.seed, self.vocab = plan.seed, plan.model.vocab
+        self.shuffle = plan.data.get("shuffle", True)
         self.stream = open_stream(plan.data.format, plan.data.path)
         self.windows = (len(self.stream.tokens) - 1) // self.seq
         self._check()
@@ -95,6 +96,8 @@ class Loader:
     def window(self, sample: int) -> int:
         """Which window of the stream is sample `sample` of the global order."""
         epoch, index = divmod(sample, self.windows)
+        if not self.shuffle:
+            return index
         return permuted(index, size=self.windows, key=mixed(mixed(self.seed) + epoch))
 
     def _microbatch(self, first: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,10 +10,13 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 from parlay.runtime.plan import Plan
+
+SHOWN = ("loss", "grad_norm", "lr", "tokens_per_second", "mfu")
+"""What TensorBoard is shown of a line."""
 
 
 class Log:
@@ -23,6 +26,7 @@ class Log:
     A run that goes on from step `start` keeps the lines of the steps before it, and those alone.
     `step` counts from 0, `tokens` is cumulative, `seconds` is the time of one step (the mean since
     the last line, where only every n-th step is logged), `mfu` is null where no peak is known.
+    Where the plan asks for TensorBoard, the same numbers go to `tensorboard` beside it, by step.
     """
 
     def __init__(self, plan: Plan, *, writes: bool, folder: Path, start: int = 0) -> None:
@@ -32,6 +36,7 @@ class Log:
         self.flops_per_token, self.peak_flops = plan.flops_per_token, plan.peak_flops
         self.ranks = math.prod(plan.mesh.values())
         self.file: TextIO | None = None
+        self.board: Any = None
         if writes:
             out = Path(os.environ.get("PARLAY_OUT") or folder)
             out.mkdir(parents=True, exist_ok=True)
@@ -39,6 +44,8 @@ class Log:
             kept = lines_before(path, start)
             self.file = path.open("w", encoding="utf-8", buffering=1)
             self.file.writelines(kept)
+            if plan.log.get("tensorboard", False):
+                self.board = board(out / "tensorboard", start)
         self.since, self.pending = time.perf_counter(), 0
 
     def step(
@@ -76,11 +83,17 @@ class Log:
             "mfu": mfu,
         }
         self.file.write(json.dumps(line) + "\n")
+        if self.board is not None:
+            for name in SHOWN:
+                if line[name] is not None:
+                    self.board.add_scalar(name, line[name], step)
         print(self._sentence(step=step, speed=speed, mfu=mfu, **values), flush=True)
 
     def close(self) -> None:
         if self.file is not None:
             self.file.close()
+        if self.board is not None:
+            self.board.close()
 
     def _sentence(
         self,
@@ -103,6 +116,18 @@ class Log:
         if mfu is not None:
             parts.append(f"mfu {mfu:.1%}")
         return "  ".join(parts)
+
+
+def board(folder: Path, start: int) -> Any:
+    """Writes TensorBoard's files; what an earlier run wrote of step `start` and later is void."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise SystemExit(
+            "`log { tensorboard = on }` needs the package tensorboard, which is not installed: "
+            "`pip install tensorboard`, or `tensorboard = off`"
+        ) from error
+    return SummaryWriter(folder, purge_step=start or None)
 
 
 def lines_before(path: Path, start: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,14 @@ def test_folder_of_the_environment(
 def test_what_is_not_a_number_stays_json(clock: None, tmp_path: Path) -> None:
     run(Log(plan(), writes=True, folder=tmp_path), loss=float("nan"), grad_norm=float("inf"))
     assert (lines(tmp_path)[0]["loss"], lines(tmp_path)[0]["grad_norm"]) == (None, None)
+
+
+def test_tensorboard_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    asked = Plan.of({**plan().to_dict(), "log": {"every": 1, "tensorboard": True}})
+    with pytest.raises(SystemExit, match="pip install tensorboard"):
+        Log(asked, writes=True, folder=tmp_path)
+    Log(asked, writes=False, folder=tmp_path)  # other ranks write nothing
 
 
 def test_writer_without_a_loss_is_a_mistake(clock: None, tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.lora": (None,),
     "data.tokenizer": (None,),
     "data.validation": (0.0,),
-    "data.shuffle": (True,),
     "data.packing": (True,),
     "checkpoint.asynchronous": (False,),
 }

@@ -35,6 +35,7 @@ def structure_of(phase: Phase, layout: Layout, sources: Mapping[str, Source]) ->
 def plan(phase: Phase, layout: Layout) -> dict[str, Any]:
     """The sizes that train.py and model.py read."""
     found = plan_of(phase, layout)
+    found["log"].pop("tensorboard", None)  # the engine's own monitor writes its files
     return {name: value for name, value in found.items() if name not in ELSEWHERE}
 
 

@@ -83,8 +83,15 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "init": {"std": model.init_std},
         "seed": train.seed,
         "steps": steps_of(phase),
-        "data": {"format": spec.data.format, "path": spec.data.path},
-        "log": {"every": spec.log.every},
+        "data": {
+            "format": spec.data.format,
+            "path": spec.data.path,
+            **({} if spec.data.shuffle else {"shuffle": False}),
+        },
+        "log": {
+            "every": spec.log.every,
+            **({"tensorboard": True} if spec.log.tensorboard else {}),
+        },
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),

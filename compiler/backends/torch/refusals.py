@@ -34,9 +34,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.compile": (False,),
     "data.tokenizer": (None,),
     "data.validation": (0.0,),
-    "data.shuffle": (True,),
     "data.packing": (True,),
-    "log.tensorboard": (False,),
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
 

@@ -199,7 +199,6 @@ def test_a_field(
         ({"train": "lora(rank = 8)"}, "B340"),
         ({"train": "recompute = selective(norm)"}, "B340"),
         ({"rest": "data { validation = 5% }"}, "B340"),
-        ({"rest": "data { shuffle = off }"}, "B340"),
         ({"rest": 'checkpoint { path = "x", every = 5, async = on }'}, "B340"),
         ({"rest": 'target "deepspeed" { version = "0.3" }'}, "B341"),
         ({"rest": 'target "deepspeed" { options { gradient_cliping = 1 } }'}, "B342"),
@@ -253,7 +252,7 @@ PRINTED = {
     # Whose software is priced changes no file.
     "train": "seq micro_batch global_batch gradients master lr_schedule clip loss steps tokens seed"
     " stack",
-    "data": "path format",
+    "data": "path format shuffle",
     "checkpoint": "path every keep",
     "log": "every tensorboard",
 }
