@@ -35,7 +35,7 @@ def option_of(name: str) -> Option | None:
 class Arguments:
     """The options of one run; what is taken was understood, `rest` is what was not.
 
-    `unset` are the variables of the script that nothing sets.
+    `script` is the Python file that they go to, `unset` are the variables that nothing sets.
     """
 
     values: dict[str, tuple[str, ...]]
@@ -43,6 +43,7 @@ class Arguments:
     environment: dict[str, str] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     unset: frozenset[str] = frozenset()
+    script: str = ""
     _taken: set[str] = field(default_factory=set)
 
     def has(self, name: str) -> bool:
@@ -108,7 +109,7 @@ def read(path: Path) -> Arguments:
     text = _text(path)
     if all(line.startswith(("-", "#")) for line in text.splitlines() if line.strip()):
         return parsed(_words(text))
-    script = shell.read(text)
+    script = shell.read(text, path.parent)
     command = _command(script)
     if command is None:
         raise Unreadable("no command in it has options of Megatron-LM")
@@ -167,6 +168,7 @@ def parsed(words: Sequence[str]) -> Arguments:
     if start == 0 and words and not words[0].startswith("-"):
         start = next((i for i, word in enumerate(words) if word in _MARKS), 0)
     found = Arguments({}, _launcher(words[:start]))
+    found.script = Path(words[start - 1]).name if start and words[start - 1].endswith(".py") else ""
     name = ""
     for word in words[start:]:
         if word.startswith("--") and len(word) > 2:

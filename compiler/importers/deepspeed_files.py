@@ -172,7 +172,7 @@ def _script(path: Path, text: str) -> Job:
             inside[where[2]] = (found["body"], bool(found[1]))
         return ""
 
-    script = shell.read(_HEREDOC.sub(kept, text))
+    script = shell.read(_HEREDOC.sub(kept, text), path.parent)
     words = _command(script)
     if words is None:
         raise Unreadable("no command in it names a configuration of DeepSpeed")

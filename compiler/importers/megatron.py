@@ -26,6 +26,9 @@ CHOSEN: Final = (
 )
 """What the back end writes out by itself, so that it need not stand in the file."""
 
+OTHER_KINDS: Final = re.compile(r"bert|t5|ict|retro|vision|vit|dino|vlm|multimodal|mamba|hybrid")
+"""What names a script that trains something else than a decoder of attention and MLPs."""
+
 BLOCKS: Final = ("model", "cluster", "parallel", "train", "data", "checkpoint", "log")
 
 
@@ -37,6 +40,8 @@ def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
 
 def drafted(given: Arguments, title: str, gpus: int | None, node: str) -> Draft:
     """The blocks of a command line; raises `Unreadable` where it lacks a size."""
+    if OTHER_KINDS.search(given.script.removesuffix(".py").removeprefix("pretrain_").lower()):
+        raise Unreadable(f"{given.script} trains another kind of model than a decoder")
     draft = Draft(title, {name: {} for name in BLOCKS})
     draft.blocks["target megatron"] = {}
     draft.heads["target megatron"] = 'target "megatron"'
@@ -187,11 +192,15 @@ def _stages(given: Arguments, draft: Draft, pp: int) -> None:
         return
     if written is not None:
         counts = layers_of(written)
-        if counts is None or sum(counts) != layers or min(counts) < 1 or len(counts) % pp:
+        if counts is None or sum(counts) != layers or len(counts) % pp:
             draft.lost.append(f"--pipeline-model-parallel-layout {written}")
             return
         chunks = len(counts) // pp
-        draft.set("parallel.stages", listing(map(str, counts)))
+        stages = listing(map(str, counts))
+        if min(counts) < 1:
+            draft.lost.append(f"--pipeline-model-parallel-layout {written}: stages = auto")
+            stages = "auto"
+        draft.set("parallel.stages", stages)
     elif first is not None or last is not None:
         ends = [end for end in (first, last) if end is not None]
         middle, rest = divmod(layers - sum(ends), max(1, pp - len(ends)))

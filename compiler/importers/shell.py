@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 from parlay.compiler.importers import shell_text
@@ -26,6 +27,7 @@ _DECLARES: Final = ("export", "declare", "local", "readonly", "set", "typeset")
 _PREFIXES: Final = ("{", "}", "!", "time", "exec", "nohup")
 _SHELLS: Final = ("bash", "sh")
 _DEEPEST: Final = 4
+_LARGEST: Final = 1 << 20
 _MOST_WORDS: Final = 100_000
 
 
@@ -50,17 +52,17 @@ class _Frame:
             self.arm = False if self.before or value is False else None
 
 
-def read(text: str) -> Script:
-    """The script of a text; nothing in it is run."""
-    reader = _Reader()
-    for raw, ended in shell_text.statements(text):
-        reader.take(raw, ended)
+def read(text: str, folder: Path | None = None) -> Script:
+    """The script of a text, with what it sources of `folder`; nothing in it is run."""
+    reader = _Reader(folder)
+    reader.whole(text)
     return reader.script
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self.script = Script()
+        self._folder = folder
         self._frames: list[_Frame] = []
         self._asked: list[tuple[str, str]] | None = None
         self._pattern = ""
@@ -69,6 +71,11 @@ class _Reader:
         self._tested = False
         self._depth = 0
         self._once: set[str] = set()
+
+    def whole(self, text: str) -> None:
+        """Takes every statement of a text."""
+        for raw, ended in shell_text.statements(text):
+            self.take(raw, ended)
 
     def take(self, raw: str, ended: str) -> None:
         before, self._ender = self._ender, ended
@@ -201,6 +208,9 @@ class _Reader:
             # What is handed to eval is read once more, with the quotes in it.
             self._again(" ".join(each for word in words[1:] for each in expand(script, word)), runs)
             return
+        if words[0] in ("source", ".") and len(words) > 1:
+            self._source("".join(expand(script, words[1], split=False)))
+            return
         if words[0].startswith("--"):
             script.branches.append(f"{' '.join(words)[:200]}: the command ends on a line before it")
         expanded = [each for word in words for each in expand(script, word)][:_MOST_WORDS]
@@ -208,6 +218,20 @@ class _Reader:
         for shell, option, text in zip(expanded, expanded[1:], expanded[2:], strict=False):
             if shell.rpartition("/")[2] in _SHELLS and re.fullmatch("-[a-z]*c", option):
                 self._again(text, runs)
+
+    def _source(self, name: str) -> None:
+        """Reads a file that the script brings in, where it is in the script's own folder."""
+        if Path(name).name == "activate":  # an environment of Python
+            return
+        tails = [Path(*Path(name).parts[-parts:]) for parts in (3, 2, 1)]
+        found = [self._folder / tail for tail in tails if self._folder and ".." not in tail.parts]
+        file = next((file for file in found if _is_small(file)), None)
+        if file is None or self._depth >= _DEEPEST:
+            self.script.branches.append(f"source {name}: it is not in the folder of the script")
+            return
+        self._depth += 1
+        self.whole(file.read_text(encoding="utf-8", errors="replace"))
+        self._depth -= 1
 
     def _again(self, text: str, runs: Truth) -> None:
         """A text that another shell reads, with the variables of this one."""
@@ -227,6 +251,13 @@ class _Reader:
 
     def _sum(self, text: str) -> str:
         return arithmetic(self.script, text, 0)
+
+
+def _is_small(file: Path) -> bool:
+    try:
+        return file.is_file() and file.stat().st_size <= _LARGEST
+    except OSError:
+        return False
 
 
 def _assign(script: Script, word: str, branched: bool, earlier: set[str]) -> None:

@@ -91,6 +91,21 @@ def test_options_that_bash_takes_for_a_command_are_told() -> None:
     assert found.branches == ["--b 2 --c 3: the command ends on a line before it"]
 
 
+def test_what_is_sourced_is_read_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/m.sh").write_text("A=(--x 1)\nsource ./b.sh\n")
+    (tmp_path / "b.sh").write_text("B=2\nsource b.sh\n")
+    (tmp_path.parent / "outside.sh").write_text("C=3\n")
+    text = (
+        'D="$(cd "$(dirname "$0")" && pwd)"\nsource ${D}/models/m.sh\n. venv/bin/activate\n'
+        "source ../outside.sh\nrun ${A[@]} $B $C\n"
+    )
+    found = shell.read(text, tmp_path)
+    assert found.commands[-1] == ["run", "--x", "1", "2", "$C"]
+    assert found.branches[-1] == "source ../outside.sh: it is not in the folder of the script"
+    assert shell.read(text).branches[0].startswith("source $(cd)/models/m.sh: it is not")
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -124,6 +124,39 @@ def test_what_is_unreadable(tmp_path: Path, parlay: Callable[..., Any]) -> None:
     assert parlay("import", "megatron", path).status == 1
 
 
+SMALL = (
+    "--num-layers {} --hidden-size 64 --num-attention-heads 4 --seq-length 64 "
+    "--micro-batch-size 1 --pipeline-model-parallel-size 4 "
+)
+
+
+@pytest.mark.parametrize(
+    ("layout", "layers", "said"),
+    [
+        ("Ett|tt|tt|ttL", 8, "stages = [2, 2, 2, 2]"),
+        ("Et*3|(tt|)*2tL", 8, "stages = [3, 2, 2, 1]"),
+        ("Et|(tt|)*6L", 13, "stages = auto"),
+        ("Et*3|(tt|)*29,m|L", 61, "schedule = interleaved(chunks = 8)"),
+    ],
+)
+def test_layouts_written_out(tmp_path: Path, layout: str, layers: int, said: str) -> None:
+    """Stages without a layer, which the language lacks, are told and balanced instead."""
+    path = tmp_path / "run.sh"
+    options = SMALL.format(layers) + f"--pipeline-model-parallel-layout '{layout}'"
+    path.write_text(f"torchrun pretrain_gpt.py {options}\n")
+    found = megatron.read(path)
+    assert said in found.text
+    assert bool(found.lost) == ("stages = auto" in found.text)
+
+
+@pytest.mark.parametrize("name", ["pretrain_bert.py", "x/pretrain_t5.py", "pretrain_hybrid.py"])
+def test_what_trains_no_decoder_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(f"torchrun {name} {SMALL.format(8)}\n")
+    with pytest.raises(Unreadable, match="another kind of model"):
+        megatron.read(path)
+
+
 def test_the_command(tmp_path: Path, parlay: Callable[..., Any]) -> None:
     out = tmp_path / "job.par"
     assert parlay("import", "megatron", SCRIPTS[0], "-o", out).status == 0
