@@ -141,6 +141,8 @@ def _print(document: dict[str, Any]) -> None:
     for gate in document["fail_if"]:
         style = "red" if gate["fails"] else "green"
         word = "holds" if gate["fails"] else "does not hold"
+        if gate["fails"] and gate["value"] is None:
+            word = "there is no such figure to hold"
         console.print(f"fail if {gate['text']}: {word}", style=style, markup=False)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from parlay.compiler.spec.asserting import VALUES
+from parlay.compiler.spec.asserting import DAYS, VALUES
 from parlay.dsl import syntax
 from parlay.dsl.nearest import nearest
 from parlay.dsl.parse import parse
@@ -71,6 +71,8 @@ def gate(text: str) -> Gate | str:
     read = _number(number, dimension)
     if read is None:
         return f"{number[:40]} is no number"
+    if name == DAYS and read.dimension is Dimension.TIME:
+        read = Quantity(read.value / 86400, dimension)
     relative = bool(sign) and read.dimension is Dimension.SHARE and dimension is not Dimension.SHARE
     relative = relative or (bool(sign) and number.endswith("%"))
     plain = read.dimension in _PLAIN and dimension in _PLAIN

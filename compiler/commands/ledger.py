@@ -130,6 +130,8 @@ def _heading(console: Console, each: Ledger) -> None:
 
 
 def _closing(console: Console, each: Ledger) -> None:
+    from parlay.compiler.ledger.values import NO_TIME
+
     time, run = each.time, each.run
     console.print()
     if time is not None:
@@ -139,6 +141,8 @@ def _closing(console: Console, each: Ledger) -> None:
             f"step {time.step_seconds:.3g} s {band}, "
             f"{time.tokens_per_second_per_gpu:,.0f} tokens/s/GPU{mfu}, bubble {time.bubble:.1%}"
         )
+    else:
+        console.print(f"no step time: {NO_TIME}")
     cluster = each.spec.cluster
     if any(call.source.startswith("measured") for call in each.calls) and cluster is not None:
         assert cluster.calibration is not None

@@ -11,7 +11,7 @@ from parlay.compiler.spec.asserting import CATEGORIES, VALUES
 from parlay.dsl.units import Dimension, Quantity, show
 
 NO_RECIPE = "it needs `train` and the model's shape"
-NO_TIME = "it needs `train`, the model's shape and the GPU's speed"
+NO_TIME = "it needs `train`, the model's shape and the GPU's speed, stated or measured"
 NO_END = "`train` states neither `steps` nor `tokens`"
 
 

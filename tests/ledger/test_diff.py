@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from parlay.compiler.cli import app
+from parlay.compiler.commands.gates import Gate, gate
 from typer.testing import CliRunner
 
 from .commands import JOB
@@ -128,3 +129,18 @@ def test_the_table(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["diff", *paths, "--fail-if", "memory.peak > +2%"]).stdout
     assert "parallel.tp" in shown and "checkpoint: loads, resharded (tp 8 -> 4" in shown
     assert "fail if memory.peak > +2%: holds" in shown
+
+
+def test_a_figure_that_is_not_there_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.par").write_text(JOB)
+    path = str(tmp_path / "a.par")
+    found = CliRunner().invoke(app, ["diff", path, path, "--fail-if", "goodput < 10%"])
+    assert found.exit_code == 1
+    assert "fail if goodput < 10%: there is no such figure to hold" in found.stdout
+
+
+def test_days_are_a_number_or_a_time() -> None:
+    in_words, plain = gate("run.days > +30d"), gate("run.days > +30")
+    assert isinstance(in_words, Gate) and isinstance(plain, Gate)
+    assert in_words.limit == plain.limit == 30
+    assert isinstance(gate("time.step > 30"), str)
