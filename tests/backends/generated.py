@@ -176,7 +176,7 @@ def torch_job(random: Random) -> str:
         f"embedding_norm = {pick(('on', 'off', 'off'))}, bias = {pick(('none', 'qkv', 'all'))}",
         f"tied_embeddings = {pick(('on', 'off'))}",
         f"qk_norm = {pick(('none', 'per_head', 'full'))}",
-        f"position = {pick(('rope', 'learned', 'none'))}",
+        f"position = {pick(('rope', 'learned', 'alibi', 'none'))}",
         f"norm_placement = {pick(('before', 'before', 'after', 'both'))}",
     ]
     parallel = [

@@ -76,8 +76,10 @@ LAYOUTS = {
     "the MLP again without sequence parallelism": par(
         "tp = 2, sequence_parallel = off", gpus=2, train="recompute = selective(mlp)"
     ),
-    "attention by math, again": par(
-        "dp = 2", gpus=2, train="attention = math, recompute = selective"
+    "attention by math and the activation, again": par(
+        "tp = 2",
+        gpus=2,
+        train="attention = math, recompute = selective(core_attention, activation)",
     ),
     "ZeRO-1 and chunks, weights that several ranks hold alike": par(
         "tp = 2, pp = 2, dp = 2, zero = 1, schedule = interleaved(chunks = 2), "

@@ -42,6 +42,8 @@ def context(structure: Structure) -> dict[str, Any]:
         "attention_forward": _codes(_attention_forward(structure)),
         "mlp_init": _codes(_mlp_init(structure)),
         "mlp_forward": _codes(_mlp_forward(structure)),
+        "mlp_out": _codes(_mlp_out(structure)),
+        "mlp_inputs": Code(", ".join(f"{part}: Tensor" for part in _inputs(structure))),
         "layer_says": Code(_layer_says(structure)),
         "layer_init": _codes(_layer_init(structure)),
         "layer_forward": _codes(_layer_forward(structure)),
@@ -218,15 +220,29 @@ def _mlp_init(structure: Structure) -> list[str]:
 def _mlp_forward(structure: Structure) -> list[str]:
     model, parts = structure.model, _inputs(structure)
     bent = ACTIVATIONS[model.activation]
+    again = "activation" in structure.recomputed
     if not structure.tp:
+        if again:
+            made = ", ".join(f"self.{part}(x)" for part in parts)
+            return [f"return {recomputed('self.out', made)}"]
         return [f"return self.down({bent.format(gate='self.gate(x)', up='self.up(x)')})"]
     function = "gather_column" if structure.sp else "column"
     biased = "mlp" in model.bias
     arguments = column(structure, tuple(f"self.{part}" for part in parts), "x", biased=biased)
-    return [
-        *call(f"{', '.join(parts)} = tensor.{function}(", arguments, indent=BODY),
-        *_row(structure, bent.format(gate="gate", up="up"), "down", biased=biased),
-    ]
+    lines = call(f"{', '.join(parts)} = tensor.{function}(", arguments, indent=BODY)
+    if again:
+        return [*lines, f"return {recomputed('self.out', ', '.join(parts))}"]
+    return [*lines, *_row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]
+
+
+def _mlp_out(structure: Structure) -> list[str]:
+    """The body of `out`, which is computed again on its own; none where it is not."""
+    if "activation" not in structure.recomputed:
+        return []
+    bent = ACTIVATIONS[structure.model.activation].format(gate="gate", up="up")
+    if structure.tp:
+        return _row(structure, bent, "down", biased="mlp" in structure.model.bias)
+    return [f"return self.down({bent})"]
 
 
 def _inputs(structure: Structure) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def _absent(phase: Phase, path: str) -> Diagnostic:
     return error(CODE, f"target torch cannot express `{name}` yet", place, "not expressed")
 
 
-RECOMPUTED: Final = ("core_attention", "mlp")
+RECOMPUTED: Final = ("core_attention", "mlp", "activation")
 """The parts of a layer that are computed again on their own."""
 
 
@@ -147,7 +147,9 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 f"target torch cannot express `recompute = selective({part})` yet",
                 place,
                 words,
-                help=["it expresses `core_attention` and `mlp` of a layer, and `full` layers"],
+                help=[
+                    "it expresses `core_attention`, `mlp` and `activation` of a layer, and `full` layers"
+                ],
             )
 
 

@@ -129,7 +129,9 @@ class Structure:
         if recompute.name != "selective":
             return frozenset()
         parts = recompute.flags or ("core_attention",)
-        return frozenset(parts) - ({"core_attention"} if self.train.attention == "flash" else set())
+        within = {"activation"} if "mlp" in parts else set()
+        kept = {"core_attention"} if self.train.attention == "flash" else set()
+        return frozenset(parts) - within - kept
 
     @property
     def chunked(self) -> bool:
