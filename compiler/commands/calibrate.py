@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read, smallest
-from parlay.compiler.commands.calibration import calibration, unused
+from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read
+from parlay.compiler.commands.calibration import calibration, doubtful, unused
 from parlay.compiler.commands.printing import print_json
 from parlay.dsl.diagnostics.cells import harmless
 
@@ -95,6 +95,7 @@ def _whole(document: dict[str, Any], points: Sequence[Point]) -> dict[str, Any]:
         "fields": _fields(document, points),
         "calibration": calibration(document, points),
         "unused": unused(points),
+        "doubtful": doubtful(points),
     }
 
 
@@ -111,7 +112,13 @@ def _fields(document: dict[str, Any], points: Sequence[Point]) -> dict[str, floa
     inside = [point for point in points if point.nodes in (1, None)]
     if inside:
         found["cluster.node.link.bandwidth"] = largest(inside)
-        found["cluster.node.link.latency"] = smallest(inside)
+    steps = [
+        call["latency"]
+        for call in calibration(document, points).get("link", {}).values()
+        if isinstance(call, dict)
+    ]
+    if steps:
+        found["cluster.node.link.latency"] = min(steps)
     for copy in document.get("copies", ()):
         if copy["test"].startswith("host_to_device_memcpy"):
             found["cluster.node.host.bandwidth"] = copy["bytes_per_s"]
@@ -159,7 +166,10 @@ def _print(document: dict[str, Any], out: Path | None) -> None:
         console.print(harmless(f"{name} is left out: {why}"), markup=False)
     for why in document["unused"]:
         console.print(f"left out of the calibration: {why}", markup=False)
-    console.print("measured rates as fields of a file:", style="bold")
+    for why in document["doubtful"]:
+        console.print(why, style="yellow", markup=False)
+    if document["fields"]:
+        console.print("measured rates as fields of a file:", style="bold")
     for path, value in document["fields"].items():
         console.print(f"  {path} = {_quantity(path, value)}", markup=False)
     if out is not None:

@@ -55,6 +55,21 @@ def unused(points: Sequence[Point]) -> list[str]:
     return found
 
 
+def doubtful(points: Sequence[Point]) -> list[str]:
+    """What of the calibration is of starts rather than of a wire: messages that ended too small."""
+    found = []
+    for wire, names in _by_wire(points).items():
+        for name, each in names.items():
+            last = max(each, key=lambda point: point.bytes)
+            first = min(each, key=lambda point: point.bytes)
+            if first.bytes < last.bytes and last.seconds < 2 * first.seconds:
+                found.append(
+                    f"{wire}.{name}: {last.bytes:,} B take less than twice as long as "
+                    f"{first.bytes:,} B, so its bandwidth is of starts; measure larger messages"
+                )
+    return found
+
+
 def _by_wire(points: Sequence[Point]) -> dict[str, dict[str, list[Point]]]:
     """`link` or `fabric` -> collective -> the points of the most ranks that took part."""
     found: dict[str, dict[str, list[Point]]] = defaultdict(lambda: defaultdict(list))

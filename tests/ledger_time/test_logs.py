@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from parlay.compiler.commands import calibrate
 from parlay.compiler.commands.calibrate_logs import Log, Point, bus, read
-from parlay.compiler.commands.calibration import calibration
+from parlay.compiler.commands.calibration import calibration, doubtful
 
 RANKS = "".join(
     f"#  Rank {rank:2d} Group  0 Pid {4000 + rank} on{f'node{rank // 2}':>11} device {rank % 2:2d} "
@@ -272,3 +272,35 @@ def test_what_is_left_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.write_text(log("broadcast", *LARGE["all_reduce"][:2]))
     assert calibrate.run([path]) == 0
     assert "left out of the calibration: broadcast" in capsys.readouterr().out
+
+
+def sizes(*rows: tuple[int, float]) -> list[Point]:
+    """Points of an all-reduce of eight ranks in one node: bytes and seconds."""
+    return [
+        Point("all_reduce", 8, size, seconds, bus("all_reduce", 8, size, seconds), 1)
+        for size, seconds in rows
+    ]
+
+
+def test_a_log_that_ends_early_is_told() -> None:
+    """Where the largest message takes as long as the smallest, its rate is none of the wire's."""
+    [why] = doubtful(sizes((8, 20e-6), (1 << 18, 21e-6)))
+    assert "link.all_reduce: 262,144 B" in why
+    assert not doubtful(sizes((8, 20e-6), (1 << 30, 4e-3)))
+    assert not doubtful(sizes((1 << 30, 4e-3)))
+
+
+def test_the_latency_of_a_field_is_of_a_message(tmp_path: Path) -> None:
+    path = tmp_path / "all_reduce.log"
+    path.write_text(log("all_reduce", "8  2  float  sum  -1", "24.00  0.00  0.00  0"))
+    made = calibrate.from_logs([path])
+    assert isinstance(made, dict)
+    # 24 us of four ranks, whose ring has 6 steps.
+    assert made["fields"]["cluster.node.link.latency"] == pytest.approx(4e-6)
+
+
+def test_no_fields_no_heading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "all_reduce.log"
+    path.write_text(log("all_reduce", *LARGE["all_reduce"][:2], ranks=RANKS))
+    assert calibrate.run([path]) == 0
+    assert "as fields of a file" not in capsys.readouterr().out
