@@ -6,13 +6,13 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Final
 
 from parlay.compiler.backends.megatron.options import NEWEST, TABLES, Option, table
 from parlay.compiler.importers import shell
 from parlay.compiler.importers.hf import Unreadable
+from parlay.compiler.importers.written import in_range
 
 LARGEST: Final = 1 << 20
 
@@ -87,7 +87,7 @@ class Arguments:
         written = self.text(name)
         try:
             found = default if written is None else float(written)
-            if not isfinite(found) or found < 0:
+            if not in_range(found) or found < 0:
                 raise ValueError
             return found
         except ValueError:

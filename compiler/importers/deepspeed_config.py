@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any, Final
 
 from parlay.compiler.importers.deepspeed_files import Job
-from parlay.compiler.importers.written import Draft, switch
+from parlay.compiler.importers.written import Draft, in_range, switch
 
 MISSING: Final = object()
 AUTO: Final = "auto"
@@ -86,14 +86,11 @@ class Config:
 
     def betas(self) -> list[float] | None:
         """The decay rates of the moments, where the command line has one of them."""
-        given = [self._job.argument(f"adam-beta{n}") for n in (1, 2)]
+        given = [self.argument(f"adam-beta{n}") for n in (1, 2)]
         if given == [None, None]:
             return None
-        try:
-            return [float(text or usual) for text, usual in zip(given, (0.9, 0.999), strict=True)]
-        except ValueError:
-            self._draft.lost.append(f"--adam-beta1 {given[0]}, --adam-beta2 {given[1]}: no numbers")
-            return None
+        usual = zip(given, (0.9, 0.999), strict=True)
+        return [default if value is None else value for value, default in usual]
 
     def argument(self, option: str) -> float | None:
         """A number of the command line; what is none is told and stays out."""
@@ -102,7 +99,7 @@ class Config:
             found = None if text is None else float(text)
         except ValueError:
             found = -1.0
-        if found is not None and not 0 <= found < 1e15:
+        if found is not None and not (0 <= found < 1e15 and in_range(found)):
             self._draft.lost.append(f"--{option} {text}: no number")
             return None
         return found
@@ -130,7 +127,7 @@ class Config:
         value = self.raw(path)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e300:
+        if not _is_real(value):
             self._unfit(path, value, "number")
             return default
         return float(value)
@@ -154,10 +151,7 @@ class Config:
         value = self.raw(path)
         if value is None:
             return default
-        if not isinstance(value, list) or not all(
-            isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each < 1e300
-            for each in value
-        ):
+        if not isinstance(value, list) or not all(map(_is_real, value)):
             self._unfit(path, value, "list of numbers")
             return default
         return tuple(map(float, value))
@@ -168,6 +162,11 @@ class Config:
 
     def _unfit(self, path: str, value: Any, kind: str) -> None:
         self._draft.lost.append(f"{path} = {str(value)[:200]}: no {kind}")
+
+
+def _is_real(value: Any) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and value >= 0 and in_range(value)
 
 
 def _is_whole(value: Any) -> bool:

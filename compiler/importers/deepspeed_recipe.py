@@ -6,7 +6,7 @@ from math import ceil
 from typing import Final
 
 from parlay.compiler.importers.deepspeed_config import Config
-from parlay.compiler.importers.written import Draft, listing, number, string, variant
+from parlay.compiler.importers.written import Draft, in_range, listing, number, string, variant
 
 WARMUP: Final = 1000
 """Steps of warm-up where a scheduler of DeepSpeed is told of none."""
@@ -137,7 +137,8 @@ def schedule(config: Config, draft: Draft, rate: float, steps: int | None) -> No
     options = {"warmup": str(warmup)} if warmup is not None else {}
     if name == "WarmupCosineLR":
         share = config.real(f"{params}.cos_min_ratio", 1e-4)
-        options["min_lr"] = number(float(f"{share * rate:.12g}"))
+        end = float(f"{share * rate:.12g}")
+        options["min_lr"] = number(end if in_range(end) else 0)
     names = {"WarmupLR": "constant", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
     draft.set("train.lr_schedule", variant(names[name], **options))
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from parlay.compiler.importers.written import in_range
+
 Values = dict[str, Any]
 
 
@@ -75,7 +77,7 @@ class Config:
             if value is None:
                 continue
             plain = isinstance(value, int | float) and not isinstance(value, bool)
-            if not plain or not 0 <= value < 1e30:
+            if not plain or value < 0 or not in_range(value):
                 raise Unreadable(f"{name} = {shown(value)} is no number")
             return float(value)
         return default

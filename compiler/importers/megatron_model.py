@@ -8,7 +8,7 @@ from typing import Final
 
 from parlay.compiler.importers.arguments import Arguments
 from parlay.compiler.importers.hf import Unreadable
-from parlay.compiler.importers.written import Draft, number, switch, value, variant
+from parlay.compiler.importers.written import Draft, in_range, number, switch, value, variant
 
 VOCABULARIES: Final = (
     (r"gpt2|GPT2BPETokenizer", 50257),
@@ -202,7 +202,10 @@ def _coefficients(given: Arguments) -> list[float]:
     out: list[float] = []
     for written in given.list("--moe-aux-loss-coeff"):
         try:
-            out.append(float(written))
+            found = float(written)
+            if found < 0 or not in_range(found):
+                raise ValueError
+            out.append(found)
         except ValueError:
             given.lost.append(f"--moe-aux-loss-coeff {written}: no number")
     return out

@@ -6,7 +6,16 @@ from typing import Final
 
 from parlay.compiler.importers.arguments import Arguments
 from parlay.compiler.importers.hf import Unreadable
-from parlay.compiler.importers.written import Draft, listing, number, string, switch, value, variant
+from parlay.compiler.importers.written import (
+    Draft,
+    in_range,
+    listing,
+    number,
+    string,
+    switch,
+    value,
+    variant,
+)
 
 MODULES: Final = {
     "core_attn": "core_attention",
@@ -218,7 +227,10 @@ def _split(given: Arguments, draft: Draft, *, named: bool) -> None:
     parts = (split or "").replace(" ", "").split(",")
     shares: list[float] = []
     try:
-        shares = [float(part) for part in parts]
+        found = [float(part) for part in parts]
+        if not all(share >= 0 and in_range(share) for share in found):
+            raise ValueError
+        shares = found
     except ValueError:
         if split is not None:
             draft.lost.append(f"--split {split}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from parlay.compiler.importers.python_calls import Called, Module, Unread, shown
-from parlay.compiler.importers.written import Draft, listing, number, string, variant
+from parlay.compiler.importers.written import Draft, in_range, listing, number, string, variant
 
 Sections = dict[str, dict[str, Any]]
 
@@ -60,11 +60,13 @@ def recipe(
 
 
 def is_number(given: Any) -> TypeGuard[float]:
-    return isinstance(given, int | float) and not isinstance(given, bool)
+    plain = isinstance(given, int | float) and not isinstance(given, bool)
+    return plain and given >= 0 and in_range(given)
 
 
 def _optimizer(module: Module, config: Called, draft: Draft) -> float:
-    options: dict[str, Any] = {"lr": 8e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    usual: dict[str, Any] = {"lr": 8e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    options = dict(usual)
     given = config.keywords.get("optimizer")
     if isinstance(given, Called) and given.name == "default_adamw":
         options |= {name: v for name, v in given.keywords.items() if name in options}
@@ -79,10 +81,15 @@ def _optimizer(module: Module, config: Called, draft: Draft) -> float:
             options |= {name: v for name, v in kwargs.items() if not isinstance(v, Unread)}
         if call.name == "adamw" and call.arguments[:1] == [".*"]:
             options["weight_decay"] = call.arguments[1]
+    for name, value in options.items():
+        pair = isinstance(value, list) and len(value) == 2 and all(map(is_number, value))
+        if name not in usual or not (pair if name == "betas" else is_number(value)):
+            draft.lost.append(f"optimizer.{name} = {shown(value)}")
+            options[name] = usual.get(name)
     texts = {
         name: listing(map(number, v)) if isinstance(v, list) else number(v)
         for name, v in options.items()
-        if is_number(v) or (isinstance(v, list) and all(map(is_number, v)))
+        if v is not None
     }
     draft.set("train.optimizer", variant("adamw", **texts))
     return float(options["lr"])
@@ -112,7 +119,8 @@ def _schedule(config: Called, draft: Draft, steps: int, rate: float) -> None:
     least = found.get("min_lr_factor", 0.0)
     shape = found.get("decay_type", "linear")
     options = {"warmup": str(warmup)}
-    floor = number(float(f"{least * rate:.12g}")) if is_number(least) else "0"
+    end = float(f"{least * rate:.12g}") if is_number(least) else 0.0
+    floor = number(end if in_range(end) else 0)
     if ratio == 0:
         draft.set("train.lr_schedule", variant("constant", **options))
     elif is_number(ratio) and warmup + round(steps * ratio) < steps:

@@ -14,7 +14,7 @@ from parlay.dsl.source import Source
 
 WIDTH: Final = 96
 
-_NUMBER: Final = re.compile(r"\d{1,18}(\.\d{1,18})?([eE][+-]?\d{1,2})?", re.ASCII)
+_NUMBER: Final = re.compile(r"\d{1,18}(\.\d{1,18})?(?:[eE]([+-]?\d{1,2}))?", re.ASCII)
 
 Fields = dict[str, Any]
 """Field -> its text in the language, or the fields of a block."""
@@ -97,7 +97,13 @@ def string(text: str) -> str:
 
 def value(text: str) -> str:
     """What a command line has as a value: a number as it stands, all else as a string."""
-    return text if _NUMBER.fullmatch(text) else string(text)
+    found = _NUMBER.fullmatch(text)
+    return text if found and abs(int(found[2] or 0)) <= 30 else string(text)
+
+
+def in_range(value: float) -> bool:
+    """Whether the language has a number for it: 0, or one between 1e-30 and 1e30."""
+    return value == 0 or 1e-30 <= abs(value) < 1e30
 
 
 def switch(on: bool) -> str:
