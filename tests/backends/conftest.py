@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
 from .generated import fsdp_job, job
-from .oracle import ask, environment
+from .oracle import Drivers, environment
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +25,11 @@ def drawn_fsdp() -> Callable[[Random], str]:
 
 
 @pytest.fixture(scope="session")
-def oracle() -> Callable[..., list[dict[str, Any]]]:
+def oracle() -> Iterator[Callable[..., list[dict[str, Any]]]]:
     """Asks a driver: `oracle("megatron", "megatron_parse.py", asked)`; skips where it cannot."""
-    return ask
+    drivers = Drivers()
+    yield drivers.ask
+    drivers.end()
 
 
 @pytest.fixture(scope="session")

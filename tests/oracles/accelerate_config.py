@@ -85,9 +85,10 @@ def asked(text):
 for line in sys.stdin:
     question = json.loads(line)
     if "keys" in question:
-        print(json.dumps(keys()))
+        print(json.dumps(keys()), flush=True)
         continue
     try:
-        print(json.dumps({"accepted": True, "why": "", **asked(question["text"])}))
+        answer = {"accepted": True, "why": "", **asked(question["text"])}
     except (Exception, SystemExit) as why:
-        print(json.dumps({"accepted": False, "why": f"{type(why).__name__}: {why}"[:1000]}))
+        answer = {"accepted": False, "why": f"{type(why).__name__}: {why}"[:1000]}
+    print(json.dumps(answer), flush=True)

@@ -72,4 +72,4 @@ for line in sys.stdin:
         answer = ask(json.loads(line))
     except Exception as error:
         answer = {"accepted": False, "why": f"{type(error).__name__}: {error}"[:800]}
-    print(json.dumps(answer))
+    print(json.dumps(answer), flush=True)

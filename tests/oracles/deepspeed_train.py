@@ -23,6 +23,11 @@ import deepspeed.ops
 import deepspeed.pipe
 import torch
 
+# What ZeRO asks for by and by: each rank of each job would import it otherwise, in ten seconds.
+import torch._dynamo
+import torch._inductor.compile_fx
+import torch.distributed.tensor
+
 SECONDS = 240
 """The longest that a job may take."""
 

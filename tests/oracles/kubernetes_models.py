@@ -43,4 +43,4 @@ for line in sys.stdin:
     objects = list(yaml.load_all(json.loads(line)["text"], LOADER))
     jobs = [value for value in objects if value["kind"] == "TrainJob"]
     why = [each for job in jobs for each in wrong(job)]
-    print(json.dumps({"accepted": bool(jobs) and not why, "why": why}))
+    print(json.dumps({"accepted": bool(jobs) and not why, "why": why}), flush=True)

@@ -89,4 +89,4 @@ for line in sys.stdin:
     objects = list(yaml.load_all(json.loads(line)["text"], LOADER))
     why = [each for value in objects for each in wrong(value, known)]
     kinds = [value["kind"] for value in objects]
-    print(json.dumps({"accepted": not why, "kinds": kinds, "why": why}))
+    print(json.dumps({"accepted": not why, "kinds": kinds, "why": why}), flush=True)

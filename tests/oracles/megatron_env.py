@@ -3,6 +3,8 @@
 MEGATRON names the folder of a `megatron-core` wheel that carries `megatron.training`.
 """
 
+import functools
+import inspect
 import os
 import sys
 import typing
@@ -13,8 +15,11 @@ os.environ.setdefault("WORLD_SIZE", "1")
 if not hasattr(typing, "override"):  # the one thing of Python 3.12 that it needs
     typing.override = lambda function: function
 
-import absent  # noqa: F401
-import torch
+# Every parser looks up the docstrings of the same classes for its help.
+inspect.getsource = functools.cache(inspect.getsource)
+
+import absent  # noqa: E402, F401
+import torch  # noqa: E402
 
 
 class Gpu:

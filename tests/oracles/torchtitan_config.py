@@ -15,8 +15,16 @@ import absent  # noqa: F401
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torchtitan.config.manager import ConfigManager
-from torchtitan.distributed.parallel_dims import ParallelDims
+
+# Attention is compiled where its module is read: nothing is run here, so nothing is compiled.
+torch.compile = lambda function=None, **_: function or (lambda inner: inner)
+
+import tyro._docstrings  # noqa: E402
+from torchtitan.config.manager import ConfigManager  # noqa: E402
+from torchtitan.distributed.parallel_dims import ParallelDims  # noqa: E402
+
+# Help that nobody reads, looked up in the sources of every class for every question.
+tyro._docstrings.get_field_docstring = lambda *_, **__: None
 
 DEGREES = ("dp_replicate", "dp_shard", "cp", "tp", "pp", "ep", "world_size")
 MESHES = ("pp", "dp_replicate", "fsdp", "dp_shard", "cp", "tp", "ep", "efsdp")
