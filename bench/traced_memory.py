@@ -6,8 +6,8 @@ data) and so is the process group. Every storage is counted from the operator th
 is freed. A first update makes the optimizer's state; the step after it is measured:
 
     states       weights, gradients, masters and moments, between two steps
-    activations  the most that lies between forwards and their backwards, states and messages
-                 between stages left out
+    activations  the most that lies between forwards and their backwards, states, messages between
+                 stages and gathered weights left out
     peak         the most of all in the step
     update       the most while the optimizer steps
 
@@ -60,11 +60,24 @@ class Live(TorchDispatchMode):
         super().__init__()
         self.bytes = self.peak = 0
         self._known: dict[int, int] = {}
+        self._changing: list[torch.UntypedStorage] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._follow()
         out = func(*args, **(kwargs or {}))
         tree_map_only(Tensor, self._see, out)
         return out
+
+    def follow(self, tensors: list[Tensor]) -> None:
+        """The storages of `tensors` are made larger and smaller where no operator tells of it."""
+        self._changing = [tensor.untyped_storage() for tensor in tensors]
+
+    def _follow(self) -> None:
+        for storage in self._changing:
+            if (now := storage.nbytes()) != self._known[storage._cdata]:
+                self.bytes += now - self._known[storage._cdata]
+                self._known[storage._cdata] = now
+        self.peak = max(self.peak, self.bytes)
 
     def mark(self) -> None:
         """The peak counts from here."""
@@ -153,10 +166,17 @@ def _step(train: Any, plan: Any, live: Live) -> Figures:
     tokens = torch.zeros(shape, dtype=torch.int64)
     batch = [(tokens, tokens)] * plan.batch.microbatches
     job = train.build(plan)
+    live.follow([unit.buffer for unit in _gathered(job)])
     for group in job.optimizer.adamw.param_groups:
         group["fused"] = True  # as on a GPU
     forwards: list[int] = []
-    with _after_forwards(train, job, lambda sent: forwards.append(live.bytes - sent)):
+    units = _gathered(job)
+
+    def after(sent: int) -> None:
+        whole = sum(unit.buffer.untyped_storage().nbytes() for unit in units)
+        forwards.append(live.bytes - sent - whole)
+
+    with _after_forwards(train, job, after):
         train.update(job, 0)
         kept = live.bytes
         live.mark()
@@ -167,6 +187,12 @@ def _step(train: Any, plan: Any, live: Live) -> Figures:
     counters = sum(state["step"].nbytes for state in job.optimizer.adamw.state.values())
     states = kept - counters - _bytes(batch)
     return Figures(states, max(forwards) - kept, peak - kept + states, live.peak - kept + states)
+
+
+def _gathered(job: Any) -> list[Any]:
+    """The units that are whole only while they are used."""
+    weights = getattr(job, "weights", None)
+    return weights.units if getattr(weights, "gathers", False) else []
 
 
 def _bytes(batch: list[tuple[Tensor, Tensor]]) -> int:
@@ -346,6 +372,12 @@ JOBS: Mapping[str, str] = {
     "8B tp2 pp1": job_text("llama3-8b", 1, "tp = 2  zero = 1"),
     "8B tp1 pp1": job_text("llama3-8b", 1, "zero = 1"),
     "8B tp1 pp4": job_text("llama3-8b", 1, "pp = 4  zero = 1"),
+    "8B ZeRO-2": job_text("llama3-8b", 1, "zero = 2"),
+    "8B ZeRO-3": job_text("llama3-8b", 1, "zero = 3"),
+    "8B ZeRO-3 tp2 pp2, recompute full": job_text(
+        "llama3-8b", 1, "tp = 2  pp = 2  zero = 3", train="recompute = full"
+    ),
+    "8B ZeRO-3 in two copies": job_text("llama3-8b", 1, "zero = 3  shard = 4"),
     "8B tp4 fp32": job_text("llama3-8b", 1, "tp = 4", train="precision = fp32"),
     "GPT-2 XL dp8": job_text("gpt2-xl", 1, "zero = 1", seq=1024, micro=4, batch=32),
 }

@@ -138,6 +138,8 @@ class ScatteredGradients(Owned):
         pairs = [(shard, whole[s.whole]) for shard, s in zip(shards, unit.segments, strict=True)]
         work = together(reduce_scatter, pairs, group=unit.axis.group)
         self.sent = _Sent(unit, work, shards, whole)
+        if unit.ends:  # else its gradients would lie there throughout the next forward
+            self._receive()
 
     def _receive(self) -> None:
         """Adds what was sent last, once it is there."""

@@ -84,6 +84,8 @@ class Unit:
         self.buffer = torch.zeros(at, dtype=of.dtype, device=of.device)
         self.work: Any = None
         self.whole = True
+        self.ends = False
+        """Whether the backward of its stage ends with this unit."""
 
     def gather(self, own: Tensor) -> None:
         """Starts to make the unit whole; `own` is what this rank owns of all units."""
@@ -145,8 +147,9 @@ class UnitWeights:
         """Elements that this rank owns, padding included."""
         self.units: list[Unit] = []
         views: dict[int, nn.Parameter] = {}
-        for name, members in units_of(model):
+        for name, members, ends in units_of(model):
             unit = Unit(name, members, of=self)
+            unit.ends = ends
             self.size = unit.stop
             self.units.append(unit)
             for n, (place, old) in enumerate(zip(unit.places, unit.parameters, strict=True)):
@@ -237,14 +240,16 @@ class UnitWeights:
 # ── Which weights are a unit ──────────────────────────────────────────────────
 
 
-def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Parameter]]]]:
-    """The units of a model, or of the stages that a rank holds, in the order of a forward.
+def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Parameter]], bool]]:
+    """The units of a model, or of the stages that a rank holds, in the order of a forward; the
+    first of each stage is told.
 
     A weight that two units use is the first one's: a tied embedding is gathered for the head too.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     taken: set[int] = set()
     for stage in stages_of(model):
+        ends = True
         for unit, modules in children(stage):
             members = []
             for module in modules:
@@ -253,7 +258,8 @@ def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Paramet
                         taken.add(id(parameter))
                         members.append((names[id(parameter)], parameter))
             if members:
-                yield unit, members
+                yield unit, members, ends
+                ends = False
 
 
 def stages_of(model: nn.Module) -> tuple[nn.Module, ...]:
