@@ -13,6 +13,8 @@ BIN := .venv/bin
 RUN := $(BIN)/python -m
 PIP := $(RUN) pip install --quiet --disable-pip-version-check
 DEMO := examples/tiny/tiny.par
+# A worker for every core; files in the order of tests/conftest.py, the longest first.
+SPREAD := -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check lint quick docs clean FORCE
 .DELETE_ON_ERROR:
@@ -26,7 +28,7 @@ demo: .venv/installed
 test quick: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/installed-dev
-	@$(RUN) pytest -q -n auto --dist loadfile
+	@$(RUN) pytest -q $(SPREAD)
 
 check: lint quick
 
@@ -37,7 +39,8 @@ lint: .venv/installed-dev
 	@$(BIN)/lint-imports --no-logo > .venv/imports.log 2>&1 || { cat .venv/imports.log; exit 1; }
 
 quick: .venv/installed-dev
-	@$(RUN) pytest -q -n auto --dist loadfile -m "not slow and not distributed and not oracle"
+	@$(RUN) pytest -q $(SPREAD) --hypothesis-profile=quick \
+	  -m "not slow and not distributed and not oracle"
 
 # The pages that follow from the code: the language reference, and what commands print.
 docs: .venv/installed-dev

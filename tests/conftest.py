@@ -1,17 +1,44 @@
-"""What several folders of tests use: the command, in this process or as one of its own."""
+"""What several folders of tests use: the command, in this process or as one of its own.
+
+Also the order in which files are handed out, and how many examples Hypothesis tries.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Times on a busy machine say nothing about the code. `make check` asks for "quick"; a test that
+# wants more or fewer examples than others says how many times `settings.default.max_examples`.
+settings.register_profile("full", deadline=None, max_examples=100)
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.load_profile("full")
+
+SECONDS = {"distributed": 5.0, "oracle": 5.0, "slow": 10.0}
+"""What a test of a mark takes, about; any other is done in a thirtieth of a second."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: the last one to be started leaves the other cores idle."""
+    expected: Counter[Path] = Counter()
+    for item in items:
+        marks = {mark.name: mark for mark in item.iter_markers()}
+        seconds = [SECONDS[name] for name in marks if name in SECONDS]
+        if "timeout" in marks:
+            seconds.append(marks["timeout"].args[0] / 10)
+        expected[item.path] += max(seconds, default=1 / 30)
+    items.sort(key=lambda item: -expected[item.path])
 
 
 @dataclass(frozen=True)
@@ -63,3 +90,12 @@ def process() -> Callable[..., subprocess.CompletedProcess[str]]:
 def tiny() -> Path:
     """The example that trains on this machine."""
     return ROOT / "examples" / "tiny" / "tiny.par"
+
+
+@pytest.fixture
+def interruptible() -> Callable[[], object]:
+    """For `preexec_fn`: a process that an interrupt ends, even where the tests ignore theirs.
+
+    Whatever a shell starts with `&` or nohup ignores SIGINT, and so does what that starts.
+    """
+    return lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -45,7 +45,10 @@ def texts(draw: st.DrawFn) -> str:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=settings.default.max_examples * 2 // 5,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(text=texts())
 def test_any_degrees(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -191,6 +191,7 @@ def test_an_unknown_field(parlay: Any, tiny: Path, field: str, near: str) -> Non
     assert "\x1b" not in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(schemas()))
 def test_every_field_is_explained(parlay: Any, tiny: Path, path: str) -> None:
     assert parlay("explain", "--field", path, tiny).status == 0

@@ -358,7 +358,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8), st.booleans())
 def test_any_object_is_read(config: dict[str, Any], named: bool) -> None:
     with TemporaryDirectory() as folder:
@@ -370,7 +370,7 @@ def test_any_object_is_read(config: dict[str, Any], named: bool) -> None:
         assert not told
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3 // 2)
 @given(st.text(max_size=60), st.lists(st.text(max_size=20), max_size=6))
 def test_any_script_is_read(text: str, words: list[str]) -> None:
     with TemporaryDirectory() as folder:

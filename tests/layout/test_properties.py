@@ -21,7 +21,7 @@ from parlay.compiler.spec.blocks import Spec
 
 Job = Callable[..., Spec]
 _few = settings(
-    max_examples=30,
+    max_examples=settings.default.max_examples * 3 // 10,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )

@@ -69,6 +69,7 @@ def agrees(path: Path) -> bool:
     return not checked.errors
 
 
+@pytest.mark.slow
 def test_agrees_with_the_emitted_code(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
     agreed = 0

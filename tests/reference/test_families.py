@@ -17,6 +17,8 @@ transformers = pytest.importorskip("transformers")
 from parlay.reference import model as plain  # noqa: E402
 from parlay.reference.model import Config, logits, loss_sum, shapes  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "hidden_size": 48,
     "num_hidden_layers": 3,

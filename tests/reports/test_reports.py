@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +25,42 @@ FILES = [name for name, report in EXPECTED.items() if "told" in report]
 BROKEN = [name for name in FILES if (HERE / f"{name}-legal.par").exists()]
 
 
-def _check(path: Path, target: str | None) -> list[Diagnostic]:
+Check = Callable[[Path], pipeline.Job]
+
+
+@pytest.fixture(scope="module")
+def check() -> Check:
+    """The job at a path, checked once for all tests of this module."""
+    return cache(pipeline.check)
+
+
+def _check(path: Path, target: str | None, check: Check = pipeline.check) -> list[Diagnostic]:
     """Errors and warnings of the general rules, and of those of the target."""
-    job = pipeline.check(path)
+    job = check(path)
     told = [*job.diagnostics]
     if target:
         told += [each for phase in job.phases for each in rules.found(target, phase)]
     return [each for each in told if each.severity is not Severity.NOTE]
 
 
-def _places(path: Path, target: str | None) -> list[tuple[str, int]]:
+def _places(path: Path, target: str | None, check: Check) -> list[tuple[str, int]]:
     text = path.read_text()
-    told = _check(path, target)
+    told = _check(path, target, check)
     return sorted(
         (each.code, text[: each.span.start].count("\n") + 1) for each in told if each.span
     )
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_it_is_told(name: str) -> None:
+def test_what_it_is_told(name: str, check: Check) -> None:
     report = EXPECTED[name]
     wanted = sorted((code, line) for code, line in report["told"])
-    assert _places(HERE / f"{name}.par", report.get("target")) == wanted
+    assert _places(HERE / f"{name}.par", report.get("target"), check) == wanted
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_general_rules_say_nothing_of_one_target(name: str) -> None:
-    told = [code for code, _ in _places(HERE / f"{name}.par", None)]
+def test_the_general_rules_say_nothing_of_one_target(name: str, check: Check) -> None:
+    told = [code for code, _ in _places(HERE / f"{name}.par", None, check)]
     assert not [code for code in told if code.startswith("B")]
 
 
@@ -59,10 +70,10 @@ def test_the_nearest_legal_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_suggestion_mends_it(name: str, tmp_path: Path) -> None:
+def test_every_suggestion_mends_it(name: str, tmp_path: Path, check: Check) -> None:
     """A fix leaves nothing of what it mends; those of the last error leave no error at all."""
     path, target = HERE / f"{name}.par", EXPECTED[name].get("target")
-    text, told = path.read_text(), _check(path, target)
+    text, told = path.read_text(), _check(path, target, check)
     errors = [each for each in told if each.severity is Severity.ERROR]
     for found in told:
         others = {each.code for each in errors if each is not found}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -154,9 +155,14 @@ run_ranks(target, 2, timeout=100)
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_ranks_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
+def test_ranks_end_with_their_parent(
+    tmp_path: Path, how: signal.Signals, interruptible: Callable[[], object]
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
     ) as parent:
         until = time.monotonic() + 60
         while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < until:

@@ -117,7 +117,7 @@ def test_a_change_of_an_import_is_seen(tmp_path: Path) -> None:
     assert seen == ["aa", "abb", "gone", "ac"]
 
 
-def test_watch_ends_cleanly(tmp_path: Path) -> None:
+def test_watch_ends_cleanly(tmp_path: Path, interruptible: Callable[[], object]) -> None:
     path = tmp_path / "run.par"
     path.write_text("parallel { tq = 8 }")
     process = subprocess.Popen(
@@ -125,6 +125,7 @@ def test_watch_ends_cleanly(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=interruptible,
     )
     assert process.stdout is not None
     while "1 error" not in (line := process.stdout.readline()):

@@ -41,7 +41,7 @@ generated = module_of(Path(__file__).parents[1] / "backends" / "generated.py")
 CHANCE = st.randoms(use_true_random=False)
 
 RELAXED = settings(
-    max_examples=100,
+    max_examples=settings.default.max_examples,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
