@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from parlay.compiler.backends.megatron.argument import Argument, Piece, refused
@@ -20,6 +21,9 @@ from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
 VERSION: Final = "B311"
+
+_OPTION: Final = re.compile(r"-(?!\d+$|\d*\.\d+$)\S+")
+"""What argparse takes for an option: a dash, unless it is a negative number or has a space."""
 
 
 def pieces(phase: Phase, layout: Layout) -> dict[str, list[Piece]]:
@@ -50,7 +54,10 @@ def pieces(phase: Phase, layout: Layout) -> dict[str, list[Piece]]:
         ]
     ours = {id(argument) for argument in arguments}
     out["options of the target"] = [piece for key, piece in kept.items() if key not in ours]
-    out[""] = list(_not_in_version(phase, arguments, known, version))
+    out[""] = [
+        *_not_in_version(phase, arguments, known, version),
+        *_unfit(phase, (piece for piece in kept.values() if isinstance(piece, Argument))),
+    ]
     return out
 
 
@@ -62,8 +69,16 @@ def _not_in_version(
         if argument.option in known - set(table(version)) and not argument.path.startswith(PLACE):
             words = f"no {argument.option} in Megatron-LM {version}"
             yield refused(phase, argument.path, f"`{argument.path}` in {version}", words=words)
-        elif any("\n" in value or "\0" in value for value in argument.values):
+
+
+def _unfit(phase: Phase, arguments: Iterable[Argument]) -> Iterator[Piece]:
+    """What no line of options can hold, or the parser would take for an option."""
+    for argument in arguments:
+        if any("\n" in value or "\0" in value for value in argument.values):
             yield refused(phase, argument.path, "a value of several lines", words="one line")
+        elif any(_OPTION.fullmatch(value) for value in argument.values):
+            words = "read as an option"
+            yield refused(phase, argument.path, "a value that begins with a dash", words=words)
 
 
 def _unknown_version(phase: Phase, written: str) -> Diagnostic:

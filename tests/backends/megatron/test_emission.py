@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -233,3 +234,25 @@ def test_layouts() -> None:
     assert layers_of("Et*3|t*4|t*3m*1L") == [3, 4, 3]
     assert layers_of("Ettt|(tt|)*29,m|L") == [3, *([2] * 29), 0, 0]
     assert layers_of("E$(x)") is None
+
+
+DASHED = ("-x", "--save", "--", "-1", "-1.5", "-.5", "-1e5", "-x y", "-", "a-b", "-é")
+
+
+@pytest.mark.parametrize("value", DASHED)
+def test_a_value_that_argparse_takes_for_an_option_is_refused(
+    told: Callable[..., list[tuple[str, str]]], value: str
+) -> None:
+    """Held against argparse itself, which Megatron-LM parses with."""
+    parser = argparse.ArgumentParser(exit_on_error=False, add_help=False)
+    parser.add_argument("--save")
+    parser.add_argument("--data-path", nargs="*")
+    try:
+        found, unknown = parser.parse_known_args(["--data-path", value])
+        passes = found.data_path == [value] and not unknown
+    except argparse.ArgumentError:
+        passes = False
+    saved = f'checkpoint {{ path = "{value}", every = 3 }}'
+    given = f'target "megatron" {{ options {{ load = "{value}" }} }}'
+    for rest in (saved, given):
+        assert told(rest=rest) == ([] if passes else [("B310", f'"{value}"')])
