@@ -10,6 +10,9 @@ its microbatch k the samples t * global_batch + (k * ranks + d) * micro_batch, a
 `micro_batch - 1`. Microbatch k of all ranks together is thus one contiguous piece, and any layout
 reads the same global batches.
 
+Where the plan holds a share of the windows out, these are the last ones of the stream, and an epoch
+has the others.
+
 Formats:
   text      a file read as bytes, or English text that CPython carries; document end 256
   tokens    raw little-endian uint16 or uint32, with a sidecar `NAME.json` beside `NAME.bin`:
@@ -22,6 +25,7 @@ from __future__ import annotations
 import json
 import struct
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +86,9 @@ class Loader:
         self.shuffle = plan.data.get("shuffle", True)
         self.stream = open_stream(plan.data.format, plan.data.path)
         self.windows = (len(self.stream.tokens) - 1) // self.seq
+        self.held_batches = 0
+        if (held := plan.data.get("validation")) is not None:
+            self._hold(held.share, held.batches)
         self._check()
 
     def batch(self, step: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -93,6 +100,24 @@ class Loader:
             microbatches.append(self._microbatch(first))
         return microbatches
 
+    def held(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """This rank's microbatches of the samples that are held out: the same ones each time."""
+        each = self.ranks * self.micro_batch
+        first = self.windows + self.rank * self.micro_batch
+        pieces = range(first, first + self.held_batches * self.global_batch, each)
+        return [self._read(range(at, at + self.micro_batch)) for at in pieces]
+
+    def _hold(self, share: float, batches: int) -> None:
+        """The last `share` of the windows is not trained on; `batches` of it are looked at."""
+        out = int(self.windows * share)
+        if out < self.global_batch:
+            raise DataError(
+                f"{share:.6g} of the {self.windows} windows of {self.stream.source} is {out}; "
+                f"one global batch that is held out takes {self.global_batch}"
+            )
+        self.windows -= out
+        self.held_batches = min(batches, out // self.global_batch)
+
     def window(self, sample: int) -> int:
         """Which window of the stream is sample `sample` of the global order."""
         epoch, index = divmod(sample, self.windows)
@@ -101,9 +126,12 @@ class Loader:
         return permuted(index, size=self.windows, key=mixed(mixed(self.seed) + epoch))
 
     def _microbatch(self, first: int) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = np.empty((self.micro_batch, self.seq + 1), dtype=np.int64)
-        for row in range(self.micro_batch):
-            start = self.window(first + row) * self.seq
+        return self._read([self.window(first + row) for row in range(self.micro_batch)])
+
+    def _read(self, windows: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = np.empty((len(windows), self.seq + 1), dtype=np.int64)
+        for row, window in enumerate(windows):
+            start = window * self.seq
             rows[row] = self.stream.tokens[start : start + self.seq + 1]
         _check_range(rows, vocab=self.vocab, source=self.stream.source)
         both = torch.from_numpy(rows)

@@ -9,13 +9,15 @@ import json
 import math
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 from parlay.runtime.plan import Plan
 
-SHOWN = ("loss", "grad_norm", "lr", "tokens_per_second", "mfu")
+SHOWN = ("loss", "validation_loss", "grad_norm", "lr", "tokens_per_second", "mfu")
 """What TensorBoard is shown of a line."""
 
 
@@ -55,10 +57,14 @@ class Log:
         loss: torch.Tensor | float | None,
         grad_norm: torch.Tensor | float,
         lr: float,
+        validation: torch.Tensor | None = None,
     ) -> None:
-        """Before: step `step` is done on this rank. After: it is written, if it is due here."""
+        """Before: step `step` is done on this rank. After: it is written, if it is due here.
+
+        A line has `validation_loss` where `validation` is given, and is due there.
+        """
         self.pending += 1
-        due = (step + 1) % self.every == 0 or step + 1 == self.steps
+        due = (step + 1) % self.every == 0 or step + 1 == self.steps or validation is not None
         if self.file is None or not due:
             return
         if loss is None:
@@ -82,12 +88,24 @@ class Log:
             "seconds": seconds,
             "mfu": mfu,
         }
+        said = self._sentence(step=step, speed=speed, mfu=mfu, **values)
+        if validation is not None:
+            held = float(validation)
+            line["validation_loss"] = held if math.isfinite(held) else None
+            said += f"  validation loss {held:.4f}"
         self.file.write(json.dumps(line) + "\n")
         if self.board is not None:
             for name in SHOWN:
-                if line[name] is not None:
+                if line.get(name) is not None:
                     self.board.add_scalar(name, line[name], step)
-        print(self._sentence(step=step, speed=speed, mfu=mfu, **values), flush=True)
+        print(said, flush=True)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """What is done in it counts in no step's time."""
+        began = time.perf_counter()
+        yield
+        self.since += time.perf_counter() - began
 
     def close(self) -> None:
         if self.file is not None:

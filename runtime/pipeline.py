@@ -6,7 +6,7 @@ others; the last stage returns the sum of the losses of its microbatch, the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -68,6 +68,41 @@ def run(
         worker.turn(turn)
     worker.settle()
     return worker.loss
+
+
+def forwards(
+    timeline: Timeline, *, stages: Sequence[nn.Module], axis: Axis, shape: tuple[int, ...]
+) -> Callable[[Batch], Tensor | None]:
+    """A function of a batch of any length that runs its forwards alone, on this rank.
+
+    It gives the sum of the losses on the rank of the last stage, None elsewhere. Microbatches pass
+    the stages in their order, one activation is sent for each border between ranks; nothing is
+    kept.
+    """
+    weight = next(stages[0].parameters())
+    own = [stage for stage in range(timeline.stages) if timeline.rank_of(stage) == axis.rank]
+
+    def forward(batch: Batch) -> Tensor | None:
+        losses = []
+        for tokens, labels in batch:
+            out = None
+            for stage in own:
+                if timeline.is_first(stage):
+                    x = tokens.to(weight.device)
+                elif timeline.rank_of(stage - 1) == axis.rank:
+                    assert out is not None
+                    x = out
+                else:
+                    x = torch.empty(shape, dtype=weight.dtype, device=weight.device)
+                    dist.recv(x, group=axis.group, group_src=timeline.rank_of(stage - 1))
+                out = stages[timeline.chunk_of(stage)](x, labels.to(weight.device))
+                if timeline.is_last(stage):
+                    losses.append(out)
+                elif (to := timeline.rank_of(stage + 1)) != axis.rank:
+                    dist.send(out.contiguous(), group=axis.group, group_dst=to)
+        return torch.stack(losses).sum() if losses else None
+
+    return forward
 
 
 class _Worker:

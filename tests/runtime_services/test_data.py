@@ -118,6 +118,32 @@ def test_without_shuffling_samples_stand_as_in_the_file(tmp_path: Path) -> None:
     assert starts == [0, 32, 64, 0, 32, 64, 0, 32]
 
 
+def held(path: Path, *, share: float, batches: int = 8, ranks: int = 1) -> list[Loader]:
+    told = plan(format="tokens", path=path, vocab=1000).to_dict()
+    told["data"]["validation"] = {"share": share, "batches": batches, "every": None}
+    return [Loader(Plan.of(told), rank=rank, ranks=ranks) for rank in range(ranks)]
+
+
+def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
+    path = raw(tmp_path / "t.bin", range(641), vocab=1000)  # 40 windows of 16
+    [loader] = held(path, share=0.25)
+    assert loader.windows == 30
+    trained = {int(tokens[0, 0]) // 16 for step in range(9) for tokens, _ in loader.batch(step)}
+    assert trained <= set(range(30))
+    # Ten are held out, of which one global batch of eight is whole.
+    assert [int(one[0, 0]) // 16 for one, _ in loader.held()] == [30, 32, 34, 36]
+    parts = [one.held() for one in held(path, share=0.25, ranks=2)]
+    assert [[int(one[0, 0]) // 16 for one, _ in part] for part in parts] == [[30, 34], [32, 36]]
+    [few] = held(path, share=0.8, batches=2)
+    assert len(few.held()) == 2 * 4
+
+
+def test_too_little_to_hold_out(tmp_path: Path) -> None:
+    path = raw(tmp_path / "t.bin", range(641), vocab=1000)
+    with pytest.raises(DataError, match=r"0\.1 of the 40 windows .* is 4; .* takes 8"):
+        held(path, share=0.1)
+
+
 def test_seeds_differ() -> None:
     one, other = (Loader(plan(seed=seed), rank=0, ranks=1) for seed in (1, 2))
     assert [one.window(i) for i in range(20)] != [other.window(i) for i in range(20)]

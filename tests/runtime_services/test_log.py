@@ -78,6 +78,19 @@ def test_every_other_step_and_the_last(clock: None, tmp_path: Path) -> None:
     assert [line["seconds"] for line in lines(tmp_path)] == [1.0, 1.0, 2.0]
 
 
+def test_a_validation_is_written_with_its_step(
+    clock: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Log(plan(every=3), writes=True, folder=tmp_path)
+    for step in range(2):
+        with log.apart():  # takes two seconds of the clock
+            held = torch.tensor(1.5) if step == 1 else None
+        log.step(step=step, loss=2.0, grad_norm=1.0, lr=0.1, validation=held)
+    [line] = lines(tmp_path)
+    assert (line["step"], line["validation_loss"], line["seconds"]) == (1, 1.5, 3.0)
+    assert "validation loss 1.5000" in capsys.readouterr().out
+
+
 def test_written_at_once(clock: None, tmp_path: Path) -> None:
     log = Log(plan(), writes=True, folder=tmp_path)
     run(log, steps=2)

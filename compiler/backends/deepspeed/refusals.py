@@ -250,7 +250,9 @@ def _recipe(phase: Phase, train: Train) -> Iterator[Diagnostic]:
     for part in train.recompute.flags:
         if part not in RECOMPUTED:
             what = f"`recompute = selective({part})`"
-            help = "it expresses `core_attention`, `mlp` and `activation` of a layer, and `full` layers"
+            help = (
+                "it expresses `core_attention`, `mlp`, `activation` of a layer, and `full` layers"
+            )
             yield told(phase, "train.recompute", what, help=help)
     if train.optimizer.name != "adamw":
         return

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
@@ -87,6 +87,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "format": spec.data.format,
             "path": spec.data.path,
             **({} if spec.data.shuffle else {"shuffle": False}),
+            **({"validation": _validation(spec)} if spec.data.validation else {}),
         },
         "log": {
             "every": spec.log.every,
@@ -145,6 +146,16 @@ def saves(spec: Spec) -> bool:
 def _recomputed(recompute: Setting) -> dict[str, int]:
     """Which layers of a stage are computed again, where not all are."""
     return {name: number for name, number in recompute.options.items() if number is not None}
+
+
+VALIDATED: Final = 8
+"""Global batches that are looked at each time, where as many are held out."""
+
+
+def _validation(spec: Spec) -> dict[str, Any]:
+    """The share held out, and how often and how much of it is looked at."""
+    every = spec.checkpoint.every
+    return {"share": spec.data.validation, "batches": VALIDATED, "every": every}
 
 
 def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
         plan = plan_of(replace(phase, spec=spec), small, axes=mesh_axes(phase))
         if replicates(phase.spec):
             plan["shard"] = spec.parallel.shard
+        plan["data"].pop("validation", None)  # the few samples of a proof are all trained on
         plan["data"] |= {"format": "tokens", "path": "../tokens.bin"}
         yield {
             "code/plan.json": dump(plan),

@@ -33,7 +33,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.attention": ("flash", "math"),
     "train.compile": (False,),
     "data.tokenizer": (None,),
-    "data.validation": (0.0,),
     "data.packing": (True,),
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
@@ -147,9 +146,7 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 f"target torch cannot express `recompute = selective({part})` yet",
                 place,
                 words,
-                help=[
-                    "it expresses `core_attention`, `mlp` and `activation` of a layer, and `full` layers"
-                ],
+                help=["it expresses `core_attention`, `mlp`, `activation`, and `full` layers"],
             )
 
 

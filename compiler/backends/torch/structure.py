@@ -106,6 +106,11 @@ class Structure:
         return self.phase.spec.checkpoint
 
     @property
+    def validates(self) -> bool:
+        """Whether samples are held out of training, and their loss is looked at."""
+        return self.phase.spec.data.validation > 0
+
+    @property
     def saves(self) -> bool:
         """Whether training is saved at all."""
         return saves(self.phase.spec)

@@ -76,8 +76,33 @@ def context(structure: Structure) -> dict[str, Any]:
         "clip": train.clip > 0,
         "before_clip": Code(" before they were clipped" if train.clip > 0 else ""),
         "norm_arguments": Code(", ".join(norm)),
+        **_validation(structure),
         **_loop(structure),
         "writes": Code(" and ".join(writes)),
+    }
+
+
+def _validation(structure: Structure) -> dict[str, Any]:
+    """The forwards of what is held out."""
+    mesh = "mesh, plan = job.mesh, job.plan" if structure.pp else "mesh = job.mesh"
+    device = "mesh.device" if structure.mesh else "job.device"
+    axis = ", axis=mesh.dp" if structure.dp else ""
+    lines = [mesh] if structure.mesh else []
+    if structure.pp:
+        piece = "plan.batch.seq // mesh.tp.size" if structure.sp else "plan.batch.seq"
+        stages = "job.model.stages" if structure.chunked else "[job.model]"
+        lines += [
+            f"shape = (plan.batch.micro_batch, {piece}, plan.model.hidden)",
+            f"stages = {stages}",
+            "forward = pipeline.forwards(job.timeline, stages=stages, axis=mesh.pp, shape=shape)",
+        ]
+    else:
+        lines += [f"forward = validation.of_model(job.model, {device})"]
+    lines += [f"return validation.mean(forward, job.data.held(), device={device}{axis})"]
+    return {
+        "validates": structure.validates,
+        "validated_type": Code("Tensor | None"),
+        "validated": [Code(line) for line in lines],
     }
 
 
@@ -198,6 +223,7 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from mesh import build as build_mesh"] if structure.mesh else []
     lines += [f"from model import {', '.join([*copied.names(structure), name])}"]
     pieces = "init, pipeline, precision, timeline" if pp else "init, precision"
+    pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
