@@ -326,7 +326,12 @@ class Importable(StrEnum):
 @app.command(name="import")
 def import_(
     format: Annotated[Importable, typer.Argument(help="Whose file it is.", show_default=False)],
-    path: Annotated[Path, typer.Argument(help="A file, or a folder of it.", show_default=False)],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A file, or a folder of it; of torchtitan also FILE.py::NAME.", show_default=False
+        ),
+    ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A new .par file.")] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs in all.")] = None,
     node: Annotated[str | None, typer.Option("--node", help="A node of the catalog.")] = None,
