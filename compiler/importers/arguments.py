@@ -122,7 +122,7 @@ def read(path: Path) -> Arguments:
     found = parsed(command)
     found.unset = frozenset(script.unknown)
     found.environment = {n: " ".join(v) for n, v in script.variables.items() if n.isupper()}
-    found.lost += [f"in a branch: {word}" for word in script.branches][:50]
+    found.lost += script.told()
     return found
 
 

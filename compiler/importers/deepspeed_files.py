@@ -180,7 +180,7 @@ def _script(path: Path, text: str) -> Job:
     _split(job, words)
     job.environment = {n: " ".join(v) for n, v in script.variables.items() if n.isupper()}
     job.unset = frozenset(script.unknown)
-    job.lost += [f"in a branch: {word}" for word in script.branches][:50]
+    job.lost += script.told()
     bodies = {
         shell.expanded(script, name): body if literal else shell.expanded(script, body)
         for name, (body, literal) in inside.items()

@@ -145,7 +145,7 @@ class _Reader:
             items = [each for raw in found[2:] for each in expand(self.script, raw)]
             if items:
                 self.script.variables[found[0]] = items[:1]
-                self.script.branches.append(f"{found[0]}={items[0]} (the first of a loop)")
+                self.script.notes.append(f"{found[0]}={items[0]} (the first of a loop)")
 
     def _arm_of_case(self, raw: str, ended: str) -> None:
         """Collects `a | b)`, which the bar cuts, and enters the arm of that pattern."""
@@ -212,7 +212,7 @@ class _Reader:
             self._source("".join(expand(script, words[1], split=False)))
             return
         if words[0].startswith("--"):
-            script.branches.append(f"{' '.join(words)[:200]}: the command ends on a line before it")
+            script.notes.append(f"{' '.join(words)[:200]}: the command ends on a line before it")
         expanded = [each for word in words for each in expand(script, word)][:_MOST_WORDS]
         script.commands.append(expanded)
         for shell, option, text in zip(expanded, expanded[1:], expanded[2:], strict=False):
@@ -227,7 +227,7 @@ class _Reader:
         found = [self._folder / tail for tail in tails if self._folder and ".." not in tail.parts]
         file = next((file for file in found if _is_small(file)), None)
         if file is None or self._depth >= _DEEPEST:
-            self.script.branches.append(f"source {name}: it is not in the folder of the script")
+            self.script.notes.append(f"source {name}: it is not in the folder of the script")
             return
         self._depth += 1
         self.whole(file.read_text(encoding="utf-8", errors="replace"))

@@ -18,6 +18,11 @@ _PARAMETER: Final = re.compile(
 )
 _PLAIN: Final = re.compile(rf"\$({NAME}|[0-9@*#])")
 _DEEPEST: Final = 20
+_MOST_LINES: Final = 200
+_HERE: Final = re.compile(
+    r"\$\(\s*cat\s*<<-?[ \t]*(['\"]?)(\w+)\1[ \t]*\n(?P<body>(?:.*\n)*?)[ \t]*\2\s*\)"
+)
+"""`$(cat <<END … END)`, whose text is known."""
 
 
 @dataclass(slots=True)
@@ -33,7 +38,14 @@ class Script:
     commands: list[list[str]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
+
+    def told(self) -> list[str]:
+        """What a person should look at, a line each."""
+        lines = [*(f"in a branch: {word}" for word in self.branches), *self.notes]
+        more = len(lines) - _MOST_LINES
+        return lines if more <= 0 else [*lines[:_MOST_LINES], f"and {more} more lines of branches"]
 
 
 def expand(script: Script, word: str, *, split: bool = True) -> list[str]:
@@ -99,6 +111,13 @@ def _substituted(script: Script, text: str, *, quoted: bool, depth: int = 0) -> 
             out.append(arithmetic(script, text[index + 3 : end - 2], depth))
         elif text.startswith(("$(", "`"), index):
             end = shell_text.closed(text, index)
+            if (here := _HERE.fullmatch(text, index, end)) is not None and depth < _DEEPEST:
+                body = here["body"].rstrip("\n")
+                out.append(
+                    body if here[1] else _substituted(script, body, quoted=True, depth=depth + 1)
+                )
+                index = end
+                continue
             named = text[index:end].strip("$()` \t\n").split(maxsplit=1)[:1]
             out.append(f"$({''.join(named)})")
         elif text.startswith("${", index):

@@ -79,16 +79,16 @@ def test_what_no_script_says_is_told() -> None:
         "A=2",
         "B=1 (taken)",
         "C=3 (taken)",
-        "I=1 (the first of a loop)",
         "D=$I (taken)",
     ]
+    assert found.notes == ["I=1 (the first of a loop)"]
     assert "X" in found.unknown
 
 
 def test_options_that_bash_takes_for_a_command_are_told() -> None:
     found = shell.read("run --a 1 \\\n  # why\n  --b 2 \\\n  --c 3\n")
     assert found.commands[0] == ["run", "--a", "1"]
-    assert found.branches == ["--b 2 --c 3: the command ends on a line before it"]
+    assert found.notes == ["--b 2 --c 3: the command ends on a line before it"]
 
 
 def test_what_is_sourced_is_read_beside_the_script(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_what_is_sourced_is_read_beside_the_script(tmp_path: Path) -> None:
     )
     found = shell.read(text, tmp_path)
     assert found.commands[-1] == ["run", "--x", "1", "2", "$C"]
-    assert found.branches[-1] == "source ../outside.sh: it is not in the folder of the script"
-    assert shell.read(text).branches[0].startswith("source $(cd)/models/m.sh: it is not")
+    assert found.notes[-1] == "source ../outside.sh: it is not in the folder of the script"
+    assert shell.read(text).notes[0].startswith("source $(cd)/models/m.sh: it is not")
 
 
 @pytest.mark.parametrize(
