@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import log2
 from typing import Any
 
 import pytest
+from parlay.compiler.ledger import flops
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.layer import domains_share
 from parlay.compiler.ledger.time.machine import Machine, Wire
 from parlay.compiler.ledger.time.parts import add, total
+from parlay.compiler.spec.schema import Setting
 
 
 def wire(size: int, rate: float, latency: float = 0.0, outside: float = 0.0) -> Wire:
@@ -118,3 +121,22 @@ def test_parts_add_up() -> None:
     add(found, {"gemm": 2.0, "tp": 3.0}, 0.5)
     assert found == {"gemm": 2.0, "tp": 1.5}
     assert total(found, {"gemm": 2.0, "tp": 1.0}) == 5.5
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 512, 4095, 4096, 9000])
+def test_scores_that_windows_leave(job: Callable[..., Any], every: int, size: int) -> None:
+    """Pair by pair, over seven layers; the work of a token follows."""
+    spec, _ = job()
+    s = spec.train.seq
+    window = Setting("window", {"size": size, "every": every})
+    narrow = replace(spec, model=replace(spec.model, layers=7, window=window))
+    plain = replace(spec, model=replace(spec.model, layers=7))
+    of_window = sum(min(row + 1, size) for row in range(s))
+    whole = s * (s + 1) // 2
+    pairs = [whole if every > 1 and n % every == 0 else of_window for n in range(1, 8)]
+    assert flops.seen(narrow.model, s) == pytest.approx(sum(pairs) / (7 * s * s), abs=1 / s)
+    hidden = flops.per_token(plain, causal=True) - flops.per_token(narrow, causal=True)
+    each = 12 * 7 * spec.model.heads * spec.model.head_dim
+    assert hidden == pytest.approx(each * (whole - sum(pairs) / 7) / s, abs=each)
+    assert ("window" in flops.convention(narrow)) == (size < s)

@@ -37,6 +37,13 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
 
+HELP: Final = {
+    "model.dropout": "`dropout = 0`: masks that each rank draws make every layout another run, "
+    "which no proof can compare",
+    "data.packing": "`packing = on`: documents follow one another in a sequence",
+}
+"""Why, or what instead, where the values that are expressed do not say it."""
+
 ABSENT: Final = ("model.mla", "model.experts", "train.lora")
 
 
@@ -106,7 +113,7 @@ def _refused(phase: Phase, path: str, values: tuple[Any, ...]) -> Diagnostic:
         f"target torch cannot express `{asked}` yet",
         place,
         words,
-        help=[f"it expresses {known}"] if known else [],
+        help=[HELP.get(path) or f"it expresses {known}"] if known else [],
     )
 
 

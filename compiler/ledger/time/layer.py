@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from parlay.compiler.ledger import flops as counted
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.machine import LOW, Machine, Wire
 from parlay.compiler.ledger.time.parts import add
@@ -162,7 +163,7 @@ def _core(
     t = shapes.tokens(train, parallel)
     query, _, value, _ = shapes.widths(model, parallel.tp)
     square = 2.0 * t * train.seq * (query + value)
-    seen = _seen(model, train.seq)
+    seen = counted.seen(model, train.seq)
     if fused:
         wide = model.head_dim if model.mla is None else model.mla.nope_dim + model.mla.rope_dim
         narrow = (128.0 / min(128, wide)) ** 0.15
@@ -181,17 +182,7 @@ def _core(
             products *= 4.5
         made.put("core_attention", "unfused", products + moved, 2 * products + 1.5 * moved)
         made.put("core_attention", "launch", 6 * LAUNCH_S, 10 * LAUNCH_S)
-    made.flops["core_attention"] = square
-
-
-def _seen(model: Model, seq: int) -> float:
-    """The share of the square that a causal kernel computes, in the mean over the layers."""
-    window = model.window
-    if window is None or window["size"] >= seq:
-        return 0.5
-    narrow = window["size"] / seq * (1 - window["size"] / (2 * seq))
-    every: int = window["every"]
-    return float(narrow if every == 1 else (narrow * (every - 1) + 0.5) / every)
+    made.flops["core_attention"] = square * 2 * seen
 
 
 # ── Traffic ───────────────────────────────────────────────────────────────────
