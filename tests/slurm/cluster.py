@@ -98,7 +98,18 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """This process's environment, with the commands pointed here."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
+        # Without byte code every rank would compile what it imports.
+        own.pop("PYTHONDONTWRITEBYTECODE", None)
         return {**own, "SLURM_CONF": str(self.conf)}
+
+    def idle(self) -> int:
+        """How many nodes are up, with no job on them and done with the last one."""
+        told = self.ask("sinfo", "--noheader", "--Node", "--format=%T").stdout
+        return told.split().count("idle")
+
+    def steps(self, job: str) -> int:
+        """How many of a job's steps are still alive on the nodes, its batch shell among them."""
+        return sum(f"[{job}." in line for line in _commands() if line.startswith("slurmstepd"))
 
     def ask(
         self, *command: object, cwd: Path | None = None, timeout: float = 60, **variables: str
@@ -192,7 +203,7 @@ def _start(up: Cluster) -> None:
     for node in up.names[: up.daemons]:
         _daemon(up, folder / f"slurmd-{node}.pid", "slurmd", "-f", up.conf, "-N", node)
     deadline = time.monotonic() + 30
-    while (idle := _idle(up)) < up.daemons:
+    while (idle := up.idle()) < up.daemons:
         if time.monotonic() > deadline:
             logs = "\n".join(path.read_text()[-800:] for path in folder.glob("*.log"))
             raise TimeoutError(f"{idle} of {up.daemons} nodes are up after 30 s\n{logs}")
@@ -215,9 +226,11 @@ def _daemon(up: Cluster, pid: Path, name: str, *options: object) -> None:
         raise RuntimeError(f"{name} ended with {ended.returncode}: {ended.stderr[-2000:]}")
 
 
-def _idle(up: Cluster) -> int:
-    told = up.ask("sinfo", "--noheader", "--states=idle", "--format=%D").stdout
-    return sum(int(word) for word in told.split())
+def _commands() -> Iterator[str]:
+    """The command lines of all processes."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_text(errors="replace").replace("\0", " ")
 
 
 def _stop(up: Cluster) -> None:

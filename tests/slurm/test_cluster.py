@@ -91,9 +91,7 @@ def submitted(up: Cluster, script: Path, *options: str, **variables: str) -> str
     asked = up.ask(
         *("sbatch", "--parsable", "--time=10", *options, script),
         cwd=script.parent.parent,
-        PATH=path,
-        OMP_NUM_THREADS="1",
-        **variables,
+        **{"PATH": path, "OMP_NUM_THREADS": "1", **variables},
     )
     assert asked.returncode == 0, asked.stderr
     return asked.stdout.strip()
@@ -105,12 +103,12 @@ def told_by(folder: Path) -> str:
     return "\n".join(f"── {path.name}\n{path.read_text()[-3000:]}" for path in logs)
 
 
-def ended(up: Cluster, job: str, folder: Path, state: str, *, timeout: float = 150) -> None:
+def ended(up: Cluster, job: str, folder: Path, state: str, *, timeout: float = 280) -> None:
     shown = up.until(job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", timeout=timeout)
     assert shown["JobState"] == state, told_by(folder)
 
 
-def wait_for(found: Callable[[], bool], folder: Path, *, timeout: float = 120) -> None:
+def wait_for(found: Callable[[], bool], folder: Path, *, timeout: float = 240) -> None:
     deadline = time.monotonic() + timeout
     while not found():
         assert time.monotonic() < deadline, told_by(folder)
@@ -215,8 +213,8 @@ def test_before_the_time_limit_it_saves_and_goes_on_later(
     done = steps_done(code)
     assert 2 < done < STEPS and saves_in(code)[-1] == done
     # A job that was queued again waits two minutes; its nodes are done with it long before.
-    pair.until(job, "PENDING", timeout=30)
-    time.sleep(8)
+    pair.until(job, "PENDING", timeout=120)
+    wait_for(lambda: not pair.steps(job) and pair.idle() == 2, tmp_path)
     pair.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
     ended(pair, job, tmp_path, "COMPLETED")
     log = (code / "torch" / "logs" / f"job-{job}-1.out").read_text()
@@ -257,6 +255,34 @@ def test_deepspeed_is_started_by_torchrun(pair: Cluster, tmp_path: Path) -> None
     (code / "deepspeed" / "train.py").write_text(PROBE)
     for rank in probed(pair, code):
         assert rank["arguments"] == ["--resume"]
+
+
+@pytest.mark.distributed
+def test_deepspeed_trains_on_two_nodes(
+    pair: Cluster, here: dict[int, float], tmp_path: Path
+) -> None:
+    """As emitted, by DeepSpeed itself; nothing is compiled before it starts."""
+    home = Path(os.environ.get("PARLAY_ORACLES", Path.home() / ".cache" / "parlay-oracles"))
+    programs = home / "deepspeed" / "bin"
+    if not programs.exists():
+        pytest.skip(f"no deepspeed in {home}: .ci/oracles makes it")
+    code = compiled(tmp_path, "deepspeed", "slurm", steps=4, more="")
+    builds = tmp_path / "builds"
+    job = submitted(
+        pair,
+        code / "slurm" / "job.sbatch",
+        PATH=f"{programs}:{os.environ['PATH']}",
+        PYTHONPATH=str(ROOT / ".links"),
+        TORCH_EXTENSIONS_DIR=str(builds),
+    )
+    ended(pair, job, tmp_path, "COMPLETED", timeout=280)
+    found = losses(code / "deepspeed")
+    assert sorted(found) == [*range(4)]
+    # Up to here the learning rates of the longer run are the same.
+    assert [found[step] for step in range(3)] == [
+        pytest.approx(here[step], rel=2e-5) for step in range(3)
+    ]
+    assert not builds.exists(), "something was compiled"
 
 
 def probed(up: Cluster, code: Path, **variables: str) -> list[dict[str, object]]:
