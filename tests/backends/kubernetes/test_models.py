@@ -45,7 +45,14 @@ def test_options_are_accepted(oracle: Oracle, tiny: Path, tmp_path: Path, option
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [("numNodes: 1", "numNodes: one"), ("numNodes", "nodes"), ("mountPath: /dev/shm", "path: /x")],
+    [
+        ("numNodes: 1", "numNodes: one"),
+        ("numNodes: 1", 'numNodes: "1"'),
+        ("numNodes", "nodes"),
+        ("mountPath: /dev/shm", "path: /x"),
+        ("emptyDir:\n", "emptyFolder:\n"),
+        ("apiVersion: v1\n", "apiVersion: v9\n"),
+    ],
 )
 def test_what_is_wrong_is_refused(oracle: Oracle, tiny: Path, right: str, wrong: str) -> None:
     [text] = pipeline.emit(pipeline.check(tiny, ("kubernetes",)), "kubernetes").files.values()
