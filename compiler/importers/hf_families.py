@@ -164,6 +164,85 @@ def _deepseek_v3(config: Config) -> Values:
     return _deepseek(config, router="sigmoid")
 
 
+def _partial(config: Config, values: Values, usual: float) -> Values:
+    """With the share of a head's width that is rotated."""
+    rope = config.rope()
+    share = rope.number("partial_rotary_factor", default=usual)
+    theta = _plain(rope.number("rope_theta", default=10000.0))
+    return {**values, "rope": f"rope(theta = {theta}, partial = {_plain(share)})"}
+
+
+def _phi3(config: Config) -> Values:
+    values = _partial(config, _decoder(config), 1.0)
+    if config.has("sliding_window"):
+        values["window"] = f"window(size = {config.whole('sliding_window')})"
+    return values
+
+
+def _olmo2(config: Config) -> Values:
+    return {**_llama(config), "norm_placement": "after", "qk_norm": "full"}
+
+
+def _qwen2_moe(config: Config) -> Values:
+    experts = {
+        "count": config.whole("num_experts"),
+        "top_k": config.whole("num_experts_per_tok"),
+        "ffn": config.whole("moe_intermediate_size"),
+        "shared": 1,
+        "shared_ffn": config.whole("shared_expert_intermediate_size"),
+        "shared_gate": True,
+        "every": config.whole("decoder_sparse_step", default=1),
+        "aux_loss": config.number("router_aux_loss_coef", default=0.0),
+    }
+    return {**_qwen2(config), "experts": experts}
+
+
+def _glm4_moe(config: Config) -> Values:
+    values = _partial(config, _decoder(config), 0.5)
+    if config.flag("attention_bias"):
+        values["bias"] = ["qkv"]
+    if config.flag("use_qk_norm"):
+        values["qk_norm"] = "per_head"
+    experts = {
+        "count": config.whole("n_routed_experts"),
+        "top_k": config.whole("num_experts_per_tok"),
+        "ffn": config.whole("moe_intermediate_size"),
+        "shared": config.whole("n_shared_experts", default=0),
+        "dense_layers": config.whole("first_k_dense_replace", default=0),
+        "router": "sigmoid",
+        "router_bias": True,
+        "groups": config.whole("n_group", default=1),
+        "top_groups": config.whole("topk_group", default=1),
+    }
+    return {**values, "experts": experts}
+
+
+def _gpt_oss(config: Config) -> Values:
+    values = _decoder(config)
+    attention = ["qkv", "out"] if config.flag("attention_bias", True) else []
+    experts = {
+        "count": config.whole("num_local_experts"),
+        "top_k": config.whole("num_experts_per_tok"),
+        "ffn": config.whole("intermediate_size"),
+        "aux_loss": config.number("router_aux_loss_coef", default=0.0),
+    }
+    window = f"window(size = {config.whole('sliding_window')}, every = 2)"
+    values |= {"bias": [*attention, "mlp", "router"], "sinks": True, "window": window}
+    return {**values, "experts": experts}
+
+
+def _starcoder2(config: Config) -> Values:
+    return {
+        **_windowed(config),
+        "activation": _activation(config.text("hidden_act", "gelu_pytorch_tanh"), gated=False),
+        "norm": "layernorm",
+        "norm_eps": config.number("norm_epsilon", default=1e-5),
+        "bias": "all" if config.flag("use_bias", True) else "none",
+        "tied_embeddings": config.flag("tie_word_embeddings", True),
+        "dropout": config.number("residual_dropout", default=0.0),
+    }
+
+
 def _gpt2(config: Config) -> Values:
     hidden = config.whole("n_embd")
     return {
@@ -220,6 +299,12 @@ FAMILIES: Final[Mapping[str, Callable[[Config], Values]]] = {
     "gemma3_text": _gemma3,
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
+    "glm4_moe": _glm4_moe,
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,
+    "gpt_oss": _gpt_oss,
+    "olmo2": _olmo2,
+    "phi3": _phi3,
+    "qwen2_moe": _qwen2_moe,
+    "starcoder2": _starcoder2,
 }

@@ -31,6 +31,8 @@ _USUAL: Final = {
     "use_sliding_window": True,
     "routed_scaling_factor": 1.0,
     "ep_size": 1,
+    "norm_type": "layer_norm",
+    "mlp_type": "default",
     "seq_aux": True,
 }
 """Values that say what holds anyway."""

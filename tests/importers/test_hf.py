@@ -38,6 +38,20 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpt2": ("GPT2Config", {"n_layer": 3, "vocab_size": 1000}),
     "gpt neox": ("GPTNeoXConfig", SMALL),
+    "phi3": ("Phi3Config", {**SMALL, "num_key_value_heads": 8, "pad_token_id": 0}),
+    "olmo2": ("Olmo2Config", {**SMALL, "num_key_value_heads": 8}),
+    "qwen2 moe": ("Qwen2MoeConfig", {**SMALL, "num_experts": 8}),
+    "glm4 moe": (
+        "Glm4MoeConfig",
+        {**SMALL, "n_routed_experts": 8, "use_qk_norm": True, "head_dim": 64},
+    ),
+    "glm4 moe with biases": (
+        "Glm4MoeConfig",
+        {**SMALL, "n_routed_experts": 8, "attention_bias": True, "head_dim": 64},
+    ),
+    "gpt oss": ("GptOssConfig", {**SMALL, "num_hidden_layers": 4, "num_local_experts": 8}),
+    "starcoder2": ("Starcoder2Config", {**SMALL, "num_key_value_heads": 2}),
+    "starcoder2 without biases": ("Starcoder2Config", {**SMALL, "use_bias": False}),
 }
 
 PAR = """
