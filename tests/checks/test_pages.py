@@ -62,6 +62,7 @@ def test_page_is_whole(code: str) -> None:
     assert found.text.startswith(f"{code}: {found.title}\n\nWhat: ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", codes())
 def test_fixes_of_the_example_mend_it(code: str, tmp_path: Path) -> None:
     """A fix is applied as it stands, and what it leaves has neither that fault nor an error."""

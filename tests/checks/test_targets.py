@@ -64,6 +64,7 @@ def test_silent_without_the_target(code: str, check: Check) -> None:
     assert all(each.severity is Severity.NOTE or each.code == BESIDE.get(code) for each in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", rules.codes())
 def test_fixes_mend(code: str, tmp_path: Path) -> None:
     example = _page(code).example

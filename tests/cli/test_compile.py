@@ -255,6 +255,7 @@ def test_a_hostile_file_name(parlay: Any, tiny: Path, tmp_path: Path, name: str)
     assert not list(tmp_path.rglob("pwned"))
 
 
+@pytest.mark.slow
 def test_a_file_name_that_is_no_text(process: Any, tiny: Path, tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/bad\xff.par"
     name = os.fsdecode(path)

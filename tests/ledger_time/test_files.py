@@ -83,6 +83,7 @@ def test_files_without_a_row_that_counts(tmp_path: Path, text: str) -> None:
     assert whole(path)["step_time"]["count"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", [name for name in rows.COLUMNS if name != "gpu"])
 def test_a_column_left_out_or_blank(
     some: list[Row], figures: Callable[..., Any], column: str
@@ -176,3 +177,16 @@ def test_memory_s_own_command(column: str, cell: str) -> None:
 )
 def test_the_rows_of_a_stack(stack: str, framework: str, chain: tuple[str, ...]) -> None:
     assert efficiency.named(stack, efficiency.load()) == (chain, framework)
+
+
+@pytest.mark.parametrize("family", ["v100-8", "dgx-a100", "dgx-h100", "dgx-b200", "dgx-b300"])
+def test_no_product_beats_the_peak(family: str, job: Callable[..., Any]) -> None:
+    """Rows of a family and of a stack that no run had together do not add up to more than a GPU."""
+    fastest = 0.0
+    for stack in efficiency.load()["stack"]:
+        spec, _ = job(node=family, train=f'stack = "{stack}"')
+        factors = efficiency.of(spec).factors
+        shares = [1 / factors[name] for name in efficiency.GROUPED["products"]]
+        fastest = max(fastest, *shares)
+        assert min(shares) > 0.3, stack
+    assert 0.7 < fastest <= 0.95 + 1e-9

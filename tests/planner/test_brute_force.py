@@ -135,6 +135,7 @@ def named(chosen: Any) -> dict[str, str]:
     return {path.rpartition(".")[2]: spelling(value) for path, value in chosen.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_best_front_and_each_value_are_those_of_brute_force(name: str, tmp_path: Path) -> None:
     job = open_file(name, tmp_path)

@@ -69,6 +69,7 @@ def test_the_nearest_legal_file(name: str) -> None:
     assert not _check(HERE / f"{name}-legal.par", EXPECTED[name].get("target"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_suggestion_mends_it(name: str, tmp_path: Path, check: Check) -> None:
     """A fix leaves nothing of what it mends; those of the last error leave no error at all."""

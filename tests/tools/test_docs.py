@@ -132,6 +132,7 @@ def act(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_action_annotates(workspace: Path) -> None:
     ended = act(workspace, PARLAY_FILES="**/*.par", PARLAY_TARGETS="torch")
     assert ended.returncode == 1

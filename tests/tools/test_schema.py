@@ -118,6 +118,7 @@ def completed(line: str) -> list[str]:
         ("parlay explain --field parallel.t", "parallel.tp"),
     ],
 )
+@pytest.mark.slow
 def test_completion_by_the_shell(line: str, offered: str) -> None:
     assert offered in completed(line)
 

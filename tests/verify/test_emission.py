@@ -12,6 +12,8 @@ import pytest
 
 from .proving import emitted, par
 
+pytestmark = pytest.mark.slow
+
 SEEDS = ("0", "1")
 DEGREES = list(itertools.product((1, 2), repeat=3))
 
