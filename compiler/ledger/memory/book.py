@@ -64,7 +64,7 @@ class Book:
         self.always: dict[Parameters, tuple[Part, Part]] = {}
         self.counts: dict[int, tuple[Count, ...]] = {}
         self.inside: dict[bool, Part] = {}
-        self.beside: dict[tuple[int, int, bool], tuple[Lines, Lines, Part]] = {}
+        self.beside: dict[tuple[int, int, bool, bool], tuple[sharded.Passing, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
         self.largest: dict[bool, Parameters] = {}
         train = spec.train
@@ -96,20 +96,21 @@ class Book:
         )
         activations = self.activations(chunks, counts, flight)
         received = self.received if stage or len(chunks) > 1 else ()
-        gathered, unreduced, passing = self.passing(counts, self.end(chunks), received)
         moments: list[Moment] = []
         waiting: Lines = ()
         head = next((i for i, chunk in enumerate(chunks) if chunk.head), None)
         first = next((i for i, chunk in enumerate(chunks) if chunk.embedding), None)
         tied = first is not None and head is not None and sizes.model.tied_embeddings
+        heads = head is not None and not tied
+        passed, running = self.passing(counts, self.end(chunks), received, head=heads)
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
             waiting = saved if flight[head] > 1 else ()
-            now = Part.of(saved, transient, gathered, received)
+            now = Part.of(saved, transient, passed.loss, received)
             moments.append(Moment.of("loss", always, activations, now))
             if sizes.stack.traced:
                 others = ends.loss_lines(sizes, flight[head] - 1)[0] if flight[head] > 1 else ()
-                now = Part.of(others, backward.head(sizes), gathered, received)
+                now = Part.of(others, backward.head(sizes), passed.head, received)
                 moments.append(Moment.of("backward of the head", always, activations, now))
         ends_held = backward.tied(sizes) if tied else ()
         beside = Part.of(waiting, ends_held)
@@ -118,11 +119,11 @@ class Book:
         rest = activations
         if head is not None and len(chunks) == 1:
             rest = self.activations(chunks, counts, flight, before_layers=False)
-        moments.append(Moment.of("backward", always, rest, beside, inside, passing))
+        moments.append(Moment.of("backward", always, rest, beside, inside, running))
         if first is not None and sizes.stack.traced:
             left = [number - (place == first) for place, number in enumerate(flight)]
             rest = self.activations(chunks, counts, tuple(left))
-            now = Part.of(backward.embedding(sizes), gathered, unreduced)
+            now = Part.of(backward.embedding(sizes), passed.embedding)
             moments.append(Moment.of("backward of the embedding", always, rest, beside, now))
         moments.append(Moment.of("optimizer step", always, update))
         return RankClass(stage, self.layout.world // spec.parallel.pp, held, flight, tuple(moments))
@@ -139,17 +140,22 @@ class Book:
         return self.always[held]
 
     def passing(
-        self, counts: list[tuple[Count, ...]], end: int, received: Lines
-    ) -> tuple[Lines, Lines, Part]:
-        """What sharding gathers, gradients not yet reduced, and all that runs beside a backward."""
+        self, counts: list[tuple[Count, ...]], end: int, received: Lines, *, head: bool
+    ) -> tuple[sharded.Passing, Part]:
+        """What sharding makes whole for a while, and all that runs beside a layer's backward."""
         layer = self.biggest(counts).total
-        key = (layer, end, bool(received))
+        key = (layer, end, bool(received), head)
         if key not in self.beside:
-            spec = self.spec
-            gathered = sharded.gathered_lines(spec, layer=layer, end=end, width=self.sizes.width)
-            unreduced = sharded.unreduced_lines(spec, layer=layer, each=self.each.gradients)
-            part = Part.of(received, self.running, gathered, unreduced)
-            self.beside[key] = gathered, unreduced, part
+            passed = sharded.Passed(
+                zero=self.spec.parallel.zero,
+                layer=layer,
+                end=end,
+                head=end if head else 0,
+                width=self.sizes.width,
+                each=self.each.gradients,
+                ranks=self.shards.dense,
+            ).passing(traced=self.sizes.stack.traced)
+            self.beside[key] = passed, Part.of(received, self.running, passed.layers)
         return self.beside[key]
 
     def backward(self, layer: LayerKept) -> Part:

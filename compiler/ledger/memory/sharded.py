@@ -2,32 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 from parlay.compiler.ledger.memory.record import Line
-from parlay.compiler.spec.blocks import Spec
 
 FSDP = "arXiv:2304.11277, section 3"
 
-
-def gathered_lines(spec: Spec, *, layer: int, end: int, width: int) -> tuple[Line, ...]:
-    """With ZeRO 3, the weights in use and the next ones: two layers, or an end and a layer.
-
-    `layer` and `end` are the parameters on a rank of the largest layer and of embedding or head.
-    """
-    if spec.parallel.zero < 3:
-        return ()
-    value = width * max(2 * layer, end + layer)
-    first, second = (end, layer) if end > layer else (layer, layer)
-    formula = f"{width} x ({first} + {second})"
-    return (Line("gathered", "gathered weights, the next prefetched", value, formula, FSDP),)
+Lines = tuple[Line, ...]
 
 
-def unreduced_lines(spec: Spec, *, layer: int, each: float) -> tuple[Line, ...]:
-    """With ZeRO 2 and 3, one layer's gradients while they are reduce-scattered."""
-    if spec.parallel.zero < 2 or not each:
-        return ()
-    value = int(each * layer)
-    return (
-        Line(
-            "buffers", "one layer's gradients before they leave", value, f"{each:g} x {layer}", FSDP
-        ),
-    )
+class Passing(NamedTuple):
+    """What is whole for a while, by the moment of a step."""
+
+    loss: Lines
+    head: Lines
+    layers: Lines
+    embedding: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Sizes of one rank: parameters of its largest layer, of embedding or head, and of a head whose
+    gradients leave before those of the layers; `each` is the bytes of a gradient, `width` those of
+    a gathered weight."""
+
+    zero: int
+    layer: int
+    end: int
+    head: int
+    width: int
+    each: float
+    ranks: int
+
+    def passing(self, *, traced: bool) -> Passing:
+        """Moment by moment, as the emitted code has it where `traced`: its gradients travel while
+        those of the next unit come about, and what arrives has room of its own. Of others, two
+        layers, or an end and a layer, and one layer's gradients."""
+        layer, end = self.layer, self.end
+        if not traced:
+            first, second = (end, layer) if end > layer else (layer, layer)
+            gathered = self.gathered(first, second)
+            now = (*gathered, *self.unreduced(layer))
+            return Passing(gathered, gathered, now, now)
+        if self.ranks == 1:
+            return Passing((), (), (), ())
+        return Passing(
+            self.gathered(end),
+            (*self.gathered(end, layer), *self.unreduced(self.head)),
+            (*self.gathered(layer, layer), *self.unreduced(layer, max(layer, self.head))),
+            self.unreduced(end, layer),
+        )
+
+    def gathered(self, *units: int) -> Lines:
+        """With ZeRO 3, the weights in use and the next ones."""
+        if self.zero < 3:
+            return ()
+        formula = f"{self.width} x ({' + '.join(map(str, units))})"
+        value, name = self.width * sum(units), "gathered weights, the next prefetched"
+        return (Line("gathered", name, value, formula, FSDP),)
+
+    def unreduced(self, unit: int, before: int = 0) -> Lines:
+        """With ZeRO 2 and 3, a unit's gradients, and those of the one before it on their way."""
+        if self.zero < 2 or not self.each:
+            return ()
+        value, formula = self.each * unit, f"{self.each:g} x {unit}"
+        name = "one layer's gradients before they leave"
+        if before:
+            value += self.each * (before + -(-before // self.ranks))
+            formula += f" + {self.each:g} x {before} x (1 + 1/{self.ranks})"
+            name = "two units' gradients before they leave"
+        return (Line("buffers", name, int(value), formula, FSDP),)
