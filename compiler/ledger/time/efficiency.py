@@ -40,6 +40,9 @@ GROUPED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Names that stand for several components in a row of the table."""
+MOST: Final = 0.95
+"""No product reaches more of the dense peak, whatever a family's, framework's and stack's rows come
+to where no run had all three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,8 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
                     factors[component] *= value
             else:
                 settings[name] = value
+    for name in GROUPED["products"]:
+        factors[name] = max(factors[name], 1.0 / MOST)
     known = wide_peak(gpu, precision) or low_peak(gpu, precision)
     return Efficiency(
         family=kind,
