@@ -12,7 +12,7 @@ from parlay.runtime.plan import Plan
 from parlay.runtime.recompute import recompute
 from torch import Tensor, nn
 
-# parallel.tp = 8 (gemma2-27b.par:13): the dim of each weight that is cut; others are whole.
+# parallel.tp = 8 (gemma2-27b.par:14): the dim of each weight that is cut; others are whole.
 CUT = {
     "embedding.weight": 0,
     "q.weight": 0,
@@ -129,7 +129,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         x = tensor.embedding_scatter(x, self.embedding.weight, axis=self.tp)
         cos, sin = rotary(self.plan, like=x)
-        # train.recompute = full(first = absent, every = absent) (gemma2-27b.par:24)
+        # train.recompute = full(first = absent, every = absent) (gemma2-27b.par:25)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         logits = tensor.gather_column(self.norm(x), self.embedding.weight, axis=self.tp)

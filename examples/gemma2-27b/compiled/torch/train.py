@@ -44,23 +44,23 @@ def build(plan: Plan) -> Job:
     # parallel.order = [tp, cp, dp, pp] (default)
     mesh = build_mesh(plan)
 
-    # parallel.tp = 8 (gemma2-27b.par:13)
+    # parallel.tp = 8 (gemma2-27b.par:14)
     with torch.device("meta"):
         model = Model(plan, mesh)
 
-    # train.precision = bf16 (gemma2-27b.par:23), train.gradients = fp32 (default)
+    # train.precision = bf16 (gemma2-27b.par:24), train.gradients = fp32 (default)
     compute = precision.dtype(plan.dtypes.compute)
     weights = UnitWeights(
         model, dtype=compute, device=mesh.device, cut=CUT, axis=mesh.dp, gathers=True
     )
     init.fill(model, plan=plan, cut=CUT, axis=mesh.tp, gathered=weights.drawn)
 
-    # parallel.zero = 3 (gemma2-27b.par:16): each layer is gathered where it is used, and freed
+    # parallel.zero = 3 (gemma2-27b.par:17): each layer is gathered where it is used, and freed
     # after.
     gather_on_use(model, weights)
     gradients = ScatteredGradients(weights, dtype=precision.dtype(plan.dtypes.gradients))
 
-    # train.optimizer = adamw(...) (gemma2-27b.par:25),
+    # train.optimizer = adamw(...) (gemma2-27b.par:26),
     # train.master = fp32 (derived)
     optimizer = AdamW(
         weights,
@@ -78,7 +78,7 @@ def build(plan: Plan) -> Job:
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
-        # data.format = megatron (gemma2-27b.par:31)
+        # data.format = megatron (gemma2-27b.par:32)
         data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
     )
 
@@ -98,11 +98,11 @@ def backward(job: Job, batch: Batch) -> Tensor:
     loss = torch.stack(losses).sum()
     dist.all_reduce(loss, group=mesh.dp.group)
 
-    # parallel.zero = 3 (gemma2-27b.par:16): each microbatch has been reduced into the ranks'
+    # parallel.zero = 3 (gemma2-27b.par:17): each microbatch has been reduced into the ranks'
     # shards.
     job.gradients.settle()
 
-    # parallel.sequence_parallel = on (gemma2-27b.par:14): norms have seen a piece of the sequence
+    # parallel.sequence_parallel = on (gemma2-27b.par:15): norms have seen a piece of the sequence
     # each.
     job.gradients.sum_whole(axis=mesh.tp)
     return loss
@@ -112,13 +112,13 @@ def backward(job: Job, batch: Batch) -> Tensor:
 
 
 def learning_rate(plan: Plan, step: int) -> float:
-    """train.lr_schedule = cosine(...) (gemma2-27b.par:26)"""
+    """train.lr_schedule = cosine(...) (gemma2-27b.par:27)"""
     return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
 
 
 def update(job: Job, step: int) -> Tensor:
     """The optimizer step; returns the norm of the gradients before they were clipped."""
-    # train.clip = 1 (gemma2-27b.par:27)
+    # train.clip = 1 (gemma2-27b.par:28)
     norm = job.gradients.norm(over=job.mesh.world, once=job.mesh.tp)
     job.gradients.clip(norm, limit=job.plan.clip)
 
@@ -135,7 +135,7 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (gemma2-27b.par:32), checkpoint.every = 500 (gemma2-27b.par:32)
+    # checkpoint.path = checkpoints (gemma2-27b.par:33), checkpoint.every = 500 (gemma2-27b.par:33)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
     stop = Stop(mesh.device)
