@@ -1,9 +1,9 @@
 """Whether the models of Kubeflow's own Python interface take a TrainJob: a line of JSON in and out.
 
-Asked: {"text": the manifest}. Answer: {"accepted": …, "why": […]}. The models are generated from the
-same types as the CustomResourceDefinitions, with strict types. A field that they do not know
-is dropped by them, so what they write back is held against what they read. What is Kubernetes' own
-is asked of the strict schemas of kubernetes-validate: objects beside the job, and the pods in it.
+Asked: {"text": the manifest}. Answer: {"accepted": …, "why": […]}. The models are generated from
+the same types as the CustomResourceDefinitions, with strict types. A field that they do not know is
+dropped by them, so what they write back is held against what they read. What is Kubernetes' own is
+asked of the strict schemas of kubernetes-validate: objects beside the job, and the pods in it.
 """
 
 import json
