@@ -15,17 +15,21 @@ from parlay.runtime.units import UnitWeights, children, stages_of
 from torch import Tensor, nn
 
 
-def gather_on_use(model: nn.Module, weights: UnitWeights) -> None:
-    """Hooks into the stages of `model` that gather and free the units of `weights`."""
+def gather_on_use(model: nn.Module, weights: UnitWeights, *, overlap: bool = True) -> None:
+    """Hooks into the stages of `model` that gather and free the units of `weights`.
+
+    Without `overlap` a unit is gathered when it is used, not while the one before it runs.
+    """
     for stage in stages_of(model):
-        _Stage(stage, weights)
+        _Stage(stage, weights, overlap)
 
 
 class _Stage:
     """The turns of one stage, in the order of its forward; `units[turn]` are whole in it."""
 
-    def __init__(self, stage: Any, weights: UnitWeights) -> None:
-        self.weights, self.piped = weights, hasattr(stage, "stage")
+    def __init__(self, stage: Any, weights: UnitWeights, overlap: bool) -> None:
+        self.weights, self.overlap = weights, overlap
+        self.piped = hasattr(stage, "stage")
         self.back = False
         layers = list(stage.layers.values())
         parts = dict(children(stage))
@@ -108,7 +112,7 @@ class _Stage:
             unit.gather(self.weights.own)
         for unit in units[turn]:
             unit.wait()
-        if coming in there:
+        if self.overlap and coming in there:
             for unit in units[coming]:
                 unit.gather(self.weights.own)
 

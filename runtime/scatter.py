@@ -33,10 +33,11 @@ class ScatteredGradients(Owned):
     """The gradients of `weights` in `dtype`, of which `own` has this rank's shards.
 
     After a backward, `settle`; then `own` has the sums over `weights.axis` of all microbatches.
+    Without `overlap` the backward waits for what it sends.
     """
 
-    def __init__(self, weights: UnitWeights, *, dtype: torch.dtype) -> None:
-        self.weights, self.dtype = weights, dtype
+    def __init__(self, weights: UnitWeights, *, dtype: torch.dtype, overlap: bool = True) -> None:
+        self.weights, self.dtype, self.overlap = weights, dtype, overlap
         self.own = torch.zeros(weights.size, dtype=dtype, device=weights.device)
         self.pieces = weights.pieces
         self.whole: dict[Unit, Tensor] = {}
@@ -138,7 +139,8 @@ class ScatteredGradients(Owned):
         pairs = [(shard, whole[s.whole]) for shard, s in zip(shards, unit.segments, strict=True)]
         work = together(reduce_scatter, pairs, group=unit.axis.group)
         self.sent = _Sent(unit, work, shards, whole)
-        if unit.ends:  # else its gradients would lie there throughout the next forward
+        # The last of a stage would lie there throughout the next forward.
+        if unit.ends or not self.overlap:
             self._receive()
 
     def _receive(self) -> None:

@@ -23,7 +23,7 @@ LAYOUTS = {
         "zero = 3, tp = 2, dp = 2, pp = 2", gpus=8, train="recompute = full", model=model("qwen3")
     ),
     "ZeRO-3 over three, a norm behind the embedding": par(
-        "zero = 3, dp = 3", gpus=3, global_batch=18, model=model("odd")
+        "zero = 3, dp = 3, overlap = off", gpus=3, global_batch=18, model=model("odd")
     ),
     "ZeRO-3, heads that several ranks hold alike": par(
         "zero = 3, tp = 4, dp = 2", gpus=8, model=model("qwen2.5")

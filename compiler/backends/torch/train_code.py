@@ -40,6 +40,8 @@ def context(structure: Structure) -> dict[str, Any]:
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
+        "overlap": Code("" if parallel.overlap else ", overlap=False"),
+        "scattered": [Code(line) for line in _scattered(structure)],
         "shard_axis": Code(f"mesh.{structure.shard_axis}"),
         "all_gather": Code(_all_gather(structure)),
         "gathered_again": Code(_all_gather(structure).replace("job.mesh", "mesh")),
@@ -168,6 +170,12 @@ def _gradients(structure: Structure) -> str:
     if structure.scatters:
         return "ScatteredGradients"
     return "ShardedGradients" if structure.zero else "Gradients"
+
+
+def _scattered(structure: Structure) -> list[str]:
+    arguments = ["weights", "dtype=precision.dtype(plan.dtypes.gradients)"]
+    arguments += [] if structure.parallel.overlap else ["overlap=False"]
+    return call("gradients = ScatteredGradients(", arguments, indent=4)
 
 
 def _all_gather(structure: Structure) -> str:
