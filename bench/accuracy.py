@@ -139,6 +139,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--write-docs", action="store_true", help="docs/accuracy.md")
     arguments = parser.parse_args()
+    if not arguments.path.is_file():
+        parser.error(f"{arguments.path} is no file")
     figures, scored = document(arguments.path)
     if arguments.write_docs:
         from accuracy_page import page

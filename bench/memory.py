@@ -49,6 +49,8 @@ def main() -> None:
     parser.add_argument("--worst", type=int, default=10, help="how many of the worst rows to list")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    if not arguments.path.is_file():
+        parser.error(f"{arguments.path} is no file")
     results: list[Result] = []
     skipped: Counter[str] = Counter()
     for row in read(arguments.path):

@@ -190,3 +190,14 @@ def test_no_product_beats_the_peak(family: str, job: Callable[..., Any]) -> None
         fastest = max(fastest, *shares)
         assert min(shares) > 0.3, stack
     assert 0.7 < fastest <= 0.95 + 1e-9
+
+
+@pytest.mark.parametrize("command", [accuracy, memory])
+def test_no_file_is_wrong_usage(
+    command: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["command", "nowhere.csv"])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert ended.value.code == 2
+    assert "nowhere.csv is no file" in capsys.readouterr().err
