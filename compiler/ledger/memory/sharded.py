@@ -48,7 +48,8 @@ class Passed:
         if self.ranks == 1:
             return Passing((), (), (), ())
         return Passing(
-            self.gathered(end),
+            # The backward of the loss has the last layer gathered beside the head.
+            self.gathered(end, layer),
             (*self.gathered(end, layer), *self.unreduced(self.head)),
             (*self.gathered(layer, layer), *self.unreduced(layer, max(layer, self.head))),
             self.unreduced(end, layer),
