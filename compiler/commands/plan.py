@@ -13,7 +13,7 @@ from parlay.compiler.commands.fix import apply
 from parlay.compiler.commands.plan_tables import print_plan
 from parlay.compiler.commands.printing import print_json, refused, show
 from parlay.compiler.commands.rewrite import reason, rewrite
-from parlay.compiler.planner import Candidate, Plan, mfu, plan, spelling
+from parlay.compiler.planner import MOST, Candidate, Plan, layouts, mfu, plan, spelling
 from parlay.compiler.spec.resolve import Phase
 
 
@@ -56,7 +56,13 @@ def planned(phases: Sequence[Phase], name: str | None) -> Phase | str:
         if each.spec.model is None or each.spec.cluster is None or each.spec.train is None:
             return "a plan needs a model, a cluster and `train`"
         if each.open:
-            return each
+            number = layouts(each)
+            if number <= MOST:
+                return each
+            return (
+                f"the open fields leave {number:,} layouts, more than {MOST:,}: "
+                "say more of some, as `auto in [1, 2, 4, 8]` or `auto <= 8`"
+            )
     return "nothing is open: no field is `auto` but those that follow from others"
 
 

@@ -5,18 +5,20 @@ be better by a bound that holds.
 """
 
 from parlay.compiler.planner.best import Best
-from parlay.compiler.planner.plan import Plan, plan
+from parlay.compiler.planner.plan import MOST, Plan, layouts, plan
 from parlay.compiler.planner.score import OBJECTIVES, Score, mfu
 from parlay.compiler.planner.search import Candidate, Tally
 from parlay.compiler.planner.spelling import spelling
 
 __all__ = [
+    "MOST",
     "OBJECTIVES",
     "Best",
     "Candidate",
     "Plan",
     "Score",
     "Tally",
+    "layouts",
     "mfu",
     "plan",
     "spelling",

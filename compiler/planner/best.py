@@ -26,7 +26,6 @@ class Best:
         self.top: list[Candidate] = []
         self.front: list[Candidate] = []
         self.by_value: dict[tuple[str, str], Candidate] = {}
-        self.full: Candidate | None = None  # the fastest of those that do not fit
 
     @property
     def enough(self) -> bool:
@@ -38,15 +37,19 @@ class Best:
         slow = float("inf") if seconds is None else seconds
         return (float(bytes_), slow) if self.objective == "headroom" else (slow, float(bytes_))
 
-    def beyond(self, bound: Bound, chosen: Mapping[str, Any]) -> bool:
+    def beyond(self, bound: Bound, *chosen: Mapping[str, Any]) -> bool:
         """Whether a layout that takes at least `bound` can have no place here."""
         key = self.key(*bound)
         if len(self.top) < self.most or key < self._key(self.top[-1]):
             return False
         if not any(_within(each, bound) for each in self.front):
             return False
-        known = (self.by_value.get((path, spelling(value))) for path, value in chosen.items())
-        return all(each is not None and self._key(each) <= key for each in known)
+        for part in chosen:
+            for path, value in part.items():
+                known = self.by_value.get((path, spelling(value)))
+                if known is None or key < self._key(known):
+                    return False
+        return True
 
     def take(self, found: Candidate) -> None:
         """Takes a legal layout."""
@@ -63,15 +66,6 @@ class Best:
             bound = Bound(seconds, bytes_)
             self.front = [each for each in self.front if not _beats(bound, each)]
             self.front.append(found)
-
-    def too_large(self, found: Candidate) -> None:
-        """Takes note of a layout that does not fit the memory."""
-        if self.full is None or self._key(found) < self._key(self.full):
-            self.full = found
-
-    def beyond_full(self, bound: Bound) -> bool:
-        """Whether a layout that does not fit is slower than one that does not either."""
-        return self.full is not None and self._key(self.full) <= self.key(*bound)
 
     def _key(self, found: Candidate) -> Key:
         return self.key(found.score.step_seconds, found.score.peak_bytes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from parlay.compiler.checks.subject import Subject
-from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.layout import Stage
 from parlay.compiler.ledger.memory.chunk import Count, Layers
 from parlay.compiler.ledger.memory.flight import in_flight
 from parlay.compiler.ledger.memory.sizes import sizes_of
@@ -43,21 +43,64 @@ NOTHING = Bound(0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What all layouts with the same degrees, order and schedule share."""
+    """What all layouts with the same degrees, order and schedule share.
+
+    `counts` are the blocks of each pipeline rank, `first` the chunks of rank 0 and `held` its
+    parameters; `share` is what of the other ranks' time a schedule waits for.
+    """
 
     subject: Subject
-    layout: Layout
+    chosen: Mapping[str, Any]
+    degrees: tuple[int, ...]
+    dp: int
+    pp: int
+    batch: int
+    schedule: Setting
+    share: float
     counts: tuple[tuple[float, ...], ...]
     first: tuple[Stage, ...]
     held: Parameters
+    shards: Shards
 
     @classmethod
-    def of(cls, subject: Subject, layout: Layout) -> Grid:
+    def of(cls, subject: Subject, chosen: Mapping[str, Any]) -> Grid:
         """The grid of a job whose degrees are decided."""
-        spec = subject.spec
+        spec, layout, parallel = subject.spec, subject.laid_out, subject.parallel
         first = sorted((c for c in layout.stages if c.stage == 0), key=lambda c: c.chunk)
         counts, _ = stages.shares(spec, layout)
-        return cls(subject, layout, counts, tuple(first), held_by_rank(spec, layout, 0))
+        expert = layout.size("edp") if "edp" in layout.kinds else 1
+        return cls(
+            subject,
+            chosen,
+            (parallel.tp, parallel.cp, parallel.ep, parallel.etp),
+            parallel.dp,
+            parallel.pp,
+            subject.train.global_batch,
+            parallel.schedule,
+            bubble.waiting_share(parallel.schedule, parallel.pp),
+            counts,
+            tuple(first),
+            held_by_rank(spec, layout, 0),
+            Shards(layout.size("shard"), expert),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is decided on a grid that stands, with what its bounds hang on."""
+
+    chosen: Mapping[str, Any]
+    micro_batch: int
+    zero: int
+    work: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, subject: Subject, chosen: Mapping[str, Any]) -> Rest:
+        """`chosen` over what the job has already."""
+        known = Known(subject, chosen)
+        micro, zero = known["train.micro_batch"], known["parallel.zero"]
+        words = (spelling(known["train.recompute"]), spelling(known["parallel.cp_method"]))
+        return cls(chosen, micro, zero, (micro, *words, zero >= 2))
 
 
 class Bounds:
@@ -66,72 +109,60 @@ class Bounds:
     def __init__(self) -> None:
         self._work: dict[tuple[Any, ...], tuple[tuple[float, ...], Layers]] = {}
         self._busy: dict[tuple[Any, ...], tuple[float, float]] = {}
+        self._each: dict[tuple[Any, ...], tuple[int, ...]] = {}
+        self._held: dict[tuple[Any, ...], tuple[int, ...]] = {}
         self._kept: dict[tuple[Any, ...], int] = {}
 
-    def of(self, grid: Grid, chosen: Mapping[str, Any]) -> Bound:
-        """The bound of `grid` with the rest chosen; none where the batch does not come out even."""
-        known = Known(grid.subject, chosen)
-        micro, batch = known["train.micro_batch"], known["train.global_batch"]
-        m, rest = divmod(batch, micro * known.size("dp"))
-        if rest or not m:
+    def of(self, grid: Grid, rest: Rest) -> Bound:
+        """The bound of `grid` with the rest; none where the batch does not come out even."""
+        m, odd = divmod(grid.batch, rest.micro_batch * grid.dp)
+        if odd or not m:
             return NOTHING
-        key = self._key(known)
+        key = (grid.degrees, rest.work)
         if key not in self._work:
-            self._work[key] = _work(grid.subject.with_values(chosen).spec)
+            self._work[key] = _work(grid.subject.with_values(rest.chosen).spec)
         blocks, layers = self._work[key]
-        busiest, whole = self._rank(grid, key, blocks)
-        schedule: Setting = known["parallel.schedule"]
-        pp = known.size("pp")
-        share = bubble.waiting_share(schedule, pp)
-        seconds = m * busiest + share * (whole - busiest)
-        return Bound(seconds, self._bytes(grid, known, layers, schedule, m))
-
-    def _key(self, known: Known) -> tuple[Any, ...]:
-        """All that a layer's work hangs on."""
-        return (
-            *(known.size(axis) for axis in ("tp", "cp", "ep", "etp")),
-            known["train.micro_batch"],
-            spelling(known["train.recompute"]),
-            spelling(known["parallel.cp_method"]),
-            known["parallel.zero"] >= 2,
-        )
-
-    def _rank(
-        self, grid: Grid, key: tuple[Any, ...], blocks: tuple[float, ...]
-    ) -> tuple[float, float]:
-        """Seconds of a microbatch on the busiest rank, and summed over the ranks."""
-        at = (key, grid.counts)
+        at: tuple[Any, ...] = (key, grid.counts)
         if at not in self._busy:
             times = [
                 sum(number * each for number, each in zip(row, blocks, strict=True))
                 for row in grid.counts
             ]
             self._busy[at] = max(times), sum(times)
-        return self._busy[at]
+        busiest, whole = self._busy[at]
+        at = (key, grid.first)
+        if at not in self._each:
+            self._each[at] = tuple(sum(map(_one, layers.counts(chunk))) for chunk in grid.first)
+        seconds = m * busiest + grid.share * (whole - busiest)
+        held = sum(n * size for n, size in zip(self._flight(grid, m), self._each[at], strict=True))
+        return Bound(seconds, self._state(grid, rest.zero) + held)
 
-    def _bytes(self, grid: Grid, known: Known, layers: Layers, schedule: Setting, m: int) -> int:
-        counts = [layers.counts(chunk) for chunk in grid.first]
-        each = [sum(map(_one, parts)) for parts in counts]
-        pp = known.size("pp")
-        runs = schedule.name != "interleaved" or m % pp == 0
-        if schedule.name.startswith("dualpipe") or not runs:
-            number = sum(each)  # whatever a schedule holds that may not run with so few
-        else:
-            held = in_flight(schedule, pp=pp, microbatches=m, stage=0, weights=each)
-            number = sum(n * size for n, size in zip(held, each, strict=True))
-        return self._state(grid, known) + number
+    def _flight(self, grid: Grid, m: int) -> tuple[int, ...]:
+        """Microbatches of each chunk of rank 0 that are held at one moment.
 
-    def _state(self, grid: Grid, known: Known) -> int:
-        spec = grid.subject.spec
-        zero, shard = known["parallel.zero"], known["parallel.shard"]
-        dense = shard if shard is not None else known.size("dp") * known.size("cp")
-        expert = grid.layout.size("edp") if "edp" in grid.layout.kinds else 1
-        at = (grid.held, zero, dense, expert)
-        if at not in self._kept:
+        At the moment of most chunks, whatever they weigh: no more than at that of most bytes.
+        """
+        chunks, pp, schedule = len(grid.first), grid.pp, grid.schedule
+        m = min(m, 4 * pp) if schedule.name != "gpipe" else m
+        key = (spelling(schedule), pp, m, chunks)
+        if key not in self._held:
+            odd = schedule.name == "interleaved" and m % pp
+            # A schedule that may not run with so few is refused by a rule.
+            self._held[key] = (
+                (1,) * chunks
+                if odd or schedule.name.startswith("dualpipe")
+                else in_flight(schedule, pp=pp, microbatches=m, stage=0, weights=(1.0,) * chunks)
+            )
+        return self._held[key]
+
+    def _state(self, grid: Grid, zero: int) -> int:
+        key = (grid.held, zero, grid.shards)
+        if key not in self._kept:
+            spec = grid.subject.spec
             spec = replace(spec, parallel=replace(spec.parallel, zero=zero))
-            lines = kept(spec, grid.held, Shards(dense, expert)).lines
-            self._kept[at] = sum(line.value_bytes for line in lines) + spec.budget.reserve_bytes
-        return self._kept[at]
+            lines = kept(spec, grid.held, grid.shards).lines
+            self._kept[key] = sum(line.value_bytes for line in lines) + spec.budget.reserve_bytes
+        return self._kept[key]
 
 
 def _work(spec: Spec) -> tuple[tuple[float, ...], Layers]:

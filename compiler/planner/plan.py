@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from parlay.compiler.backends import refusals
 from parlay.compiler.checks import subject_of
@@ -15,14 +15,20 @@ from parlay.compiler.checks.subject import Subject
 from parlay.compiler.checks.words import divisors
 from parlay.compiler.ledger.asserts import judge
 from parlay.compiler.ledger.document import ledger
+from parlay.compiler.ledger.parameters import total
+from parlay.compiler.ledger.state import bytes_per_parameter
 from parlay.compiler.planner.best import Best
+from parlay.compiler.planner.score import budget_bytes
 from parlay.compiler.planner.search import Candidate, Judge, Refusal, Search, Tally
+from parlay.compiler.planner.space import Counter, fields
 from parlay.compiler.spec.evaluate import Evaluator
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Severity
 from parlay.dsl.source import Source
 from parlay.dsl.units import Dimension, Quantity
 
+MOST: Final = 3_000_000
+"""Layouts that are searched; beyond them a file is asked to say more."""
 ASSERT = "assert"
 """What stands for a code where a layout does not hold an `assert` of the file."""
 
@@ -38,6 +44,12 @@ class Plan:
     tally: Tally
     fewest_gpus: int | None
     seconds: float
+
+
+def layouts(phase: Phase) -> int:
+    """How many layouts the open fields of a phase leave."""
+    subject = subject_of(phase)
+    return Counter(subject).below(fields(subject), {})
 
 
 def plan(
@@ -108,9 +120,13 @@ def _further(
 def _fewest(subject: Subject, further: Judge, *, found: bool) -> int | None:
     """The fewest GPUs on which a layout is legal: over the divisors of the nodes, ascending."""
     nodes, gpus = subject.value("cluster.nodes"), subject.value("cluster.node.gpus")
+    state = total(subject.model) * bytes_per_parameter(subject.spec.train).total
+    host = subject.parallel.offload.name != "none"
     for fewer in divisors(nodes):
         if fewer == nodes:
             break
+        if not host and state > fewer * gpus * budget_bytes(subject.spec):
+            continue  # not even cut over all of them
         search = Search(subject.with_values({"cluster.nodes": fewer}), further)
         first = Best("headroom", 1, first=True)
         search.run(first)

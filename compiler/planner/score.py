@@ -8,6 +8,7 @@ from typing import Final
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.ledger.memory import account
+from parlay.compiler.ledger.memory.book import Book
 from parlay.compiler.ledger.time import price, priceable
 from parlay.compiler.spec.blocks import Spec
 
@@ -49,6 +50,14 @@ def budget_bytes(spec: Spec) -> int:
     """What may be planned of one GPU's memory, the reserve still in it."""
     assert spec.cluster is not None
     return int(spec.budget.memory * spec.cluster.node.gpu.memory_bytes)
+
+
+def overfull(subject: Subject) -> bool:
+    """Whether the first pipeline rank is beyond the budget: told without the others."""
+    spec, layout = subject.spec, subject.laid_out
+    if not layout.stages or subject.microbatches is None:
+        return False
+    return Book(spec, layout).rank_class(0).peak_bytes > budget_bytes(spec)
 
 
 def score(subject: Subject) -> Score:

@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.planner.asking import PEAK, fault, lays_out, rounds
 from parlay.compiler.planner.best import Best
-from parlay.compiler.planner.bound import Bound, Bounds, Grid
-from parlay.compiler.planner.score import Score, budget_bytes, score
-from parlay.compiler.planner.space import Field, Known, fields, leaves, size
+from parlay.compiler.planner.bound import Bound, Bounds, Grid, Rest
+from parlay.compiler.planner.score import Score, budget_bytes, overfull, score
+from parlay.compiler.planner.space import Counter as Counting
+from parlay.compiler.planner.space import Field, Known, Lister, fields
 from parlay.compiler.planner.spelling import spelling
 
 NO_GRID: Final = "L201"
@@ -92,68 +94,73 @@ class Search:
         self.tally = Tally()
         paths = [each.path for each in (*self.early, *self.late)]
         asked = rounds(subject, paths)
+        self._size = Counting(self.subject)
         self._early = asked[: len(self.early) + 1]
         self._late = tuple(rule for each in asked[len(self.early) + 1 :] for rule in each)
 
     def run(self, best: Best) -> None:
         """Judges every layout that could have a place in `best`, until that has enough."""
-        bounds, found = Bounds(), list[tuple[Bound, Grid, Mapping[str, Any]]]()
-        for chosen, grid in self._grids(0, {}, self.subject):
-            for rest in leaves(self.late, grid.subject):
-                found.append((bounds.of(grid, rest), grid, {**chosen, **rest}))
-        found.sort(key=lambda each: best.key(*each[0]))
-        for bound, grid, chosen in found:
+        bounds, ways = Bounds(), Lister(self.late)
+        rests: dict[int, list[Rest]] = {}
+        found: list[tuple[tuple[float, float], Bound, Grid, Rest]] = []
+        allowed = PEAK in self.subject.origins.allowed
+        budget = float("inf") if allowed else budget_bytes(self.subject.spec)
+        for grid in self._grids(0, {}, self.subject):
+            listed = ways.of(grid.subject)
+            if id(listed) not in rests:
+                rests[id(listed)] = [Rest.of(grid.subject, chosen) for chosen in listed]
+            for rest in rests[id(listed)]:
+                bound = bounds.of(grid, rest)
+                if bound.bytes > budget:
+                    self.tally.reject(PEAK, {**grid.chosen, **rest.chosen})
+                else:
+                    found.append((best.key(*bound), bound, grid, rest))
+        found.sort(key=itemgetter(0))
+        for _, bound, grid, rest in found:
             if best.enough:
                 return
-            if best.beyond(bound, chosen):
+            if best.beyond(bound, grid.chosen, rest.chosen):
                 self.tally.searched += 1
                 self.tally.outdone += 1
-            elif self._too_large(grid, bound) and best.beyond_full(bound):
-                self.tally.reject(PEAK, chosen)
             else:
-                self._judge(grid, chosen, best)
+                self._judge(grid, rest, best)
 
     # ── Degrees, order, schedule ──────────────────────────────────────────────
 
-    def _grids(
-        self, level: int, chosen: dict[str, Any], subject: Subject
-    ) -> Iterator[tuple[Mapping[str, Any], Grid]]:
+    def _grids(self, level: int, chosen: dict[str, Any], subject: Subject) -> Iterator[Grid]:
         left = self.early[level:]
         codes = (fault(rule, subject) for rule in self._early[level])
         code = next((code for code in codes if code is not None), None)
         if code is None and not left and not lays_out(subject):
             code = NO_GRID
         if code is not None:
-            number = size((*left, *self.late), self.subject, chosen)
+            number = self._size.below((*left, *self.late), chosen)
             self.tally.reject(code, chosen, number)
             return
         if not left:
-            assert subject.layout is not None
-            yield chosen, Grid.of(subject, subject.layout)
+            yield Grid.of(subject, chosen)
             return
         path = left[0].path
         for value in left[0].values(Known(self.subject, chosen)):
             deeper = _with(subject, {path: value})
             yield from self._grids(level + 1, {**chosen, path: value}, deeper)
 
-    def _too_large(self, grid: Grid, bound: Bound) -> bool:
-        allowed = PEAK in self.subject.origins.allowed
-        return not allowed and bound.bytes > budget_bytes(grid.subject.spec)
-
     # ── The rest ──────────────────────────────────────────────────────────────
 
-    def _judge(self, grid: Grid, chosen: Mapping[str, Any], best: Best) -> None:
-        late = {each.path: chosen[each.path] for each in self.late}
-        subject = _with(grid.subject, late) if late else grid.subject
+    def _judge(self, grid: Grid, rest: Rest, best: Best) -> None:
+        chosen = {**grid.chosen, **rest.chosen}
+        subject = _with(grid.subject, rest.chosen) if rest.chosen else grid.subject
         codes = (fault(rule, subject) for rule in self._late)
         code = next((code for code in codes if code is not None), None)
         if code is not None:
             self.tally.reject(code, chosen)
             return
+        if PEAK not in self.subject.origins.allowed and overfull(subject):
+            self.tally.reject(PEAK, chosen)
+            return
         found = Candidate(chosen, subject, score(subject))
         if not found.score.fits and PEAK not in self.subject.origins.allowed:
             self.tally.reject(PEAK, chosen)
-            best.too_large(found)
             return
         refusal = self.further(found)
         if refusal is not None:

@@ -177,34 +177,48 @@ EVERY: Final[Mapping[str, Callable[[Known], tuple[Any, ...]]]] = {
 """Every field that `auto` may leave open but `stages`, which is balanced where it is `auto`."""
 
 
-# ── Counting ──────────────────────────────────────────────────────────────────
+# ── Counting and listing ──────────────────────────────────────────────────────
 
 
-def size(decided: tuple[Field, ...], subject: Subject, chosen: Mapping[str, Any]) -> int:
-    """How many ways there are to decide the remaining fields `decided` after `chosen`."""
-    return _Counter(subject).below(decided, dict(chosen))
-
-
-class _Counter:
-    """Counts without listing: what the values of later fields hang on is a handful of sizes."""
+class Counter:
+    """Counts layouts without listing them: what later fields hang on is a handful of sizes."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.seen: dict[tuple[Any, ...], int] = {}
 
-    def below(self, left: tuple[Field, ...], chosen: dict[str, Any]) -> int:
-        """The number of leaves."""
+    def below(self, left: tuple[Field, ...], chosen: Mapping[str, Any]) -> int:
+        """How many ways there are to decide the fields `left` after `chosen`."""
         if not left:
             return 1
-        known = Known(self.subject, chosen)
-        sizes = (known.size(axis) for axis in ("tp", "pp", "cp", "dp", "ep", "etp"))
-        key = (len(left), *sizes, bool(known["parallel.zero"]))
+        key = (len(left), *_sizes(Known(self.subject, chosen)))
         if key not in self.seen:
             field, *rest = left
             self.seen[key] = sum(
                 self.below(tuple(rest), {**chosen, field.path: value})
-                for value in field.values(known)
+                for value in field.values(Known(self.subject, chosen))
             )
+        return self.seen[key]
+
+
+def _sizes(known: Known) -> tuple[Any, ...]:
+    """What the values of every field follow from."""
+    degrees = (known.size(axis) for axis in ("tp", "pp", "cp", "dp", "ep", "etp"))
+    return (*degrees, bool(known["parallel.zero"]))
+
+
+class Lister:
+    """Every way to decide fields, by path; listed once for all that leaves the same values."""
+
+    def __init__(self, left: tuple[Field, ...]) -> None:
+        self.left = left
+        self.seen: dict[tuple[Any, ...], tuple[Mapping[str, Any], ...]] = {}
+
+    def of(self, subject: Subject) -> tuple[Mapping[str, Any], ...]:
+        """The ways after what is decided in `subject`."""
+        key = _sizes(Known(subject, {}))
+        if key not in self.seen:
+            self.seen[key] = tuple(leaves(self.left, subject))
         return self.seen[key]
 
 

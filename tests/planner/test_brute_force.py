@@ -13,7 +13,7 @@ from parlay.compiler import pipeline
 from parlay.compiler.checks import subject_of
 from parlay.compiler.ledger.document import ledger
 from parlay.compiler.planner import plan, spelling
-from parlay.compiler.planner.bound import Bounds, Grid
+from parlay.compiler.planner.bound import Bounds, Grid, Rest
 from parlay.compiler.planner.space import fields, leaves
 from parlay.dsl.diagnostics import Severity
 
@@ -203,7 +203,7 @@ def test_no_legal_layout_takes_less_than_its_bound(name: str, tmp_path: Path) ->
                 (phase,) = told.phases
                 book = ledger(phase, candidate.laid_out)
                 assert book.time is not None
-                bound = bounds.of(Grid.of(candidate, candidate.laid_out), chosen)
+                bound = bounds.of(Grid.of(candidate, chosen), Rest.of(candidate, {}))
                 assert 0 < bound.seconds <= book.time.step_seconds * (1 + 1e-12)
                 assert 0 < bound.bytes <= book.memory.worst.peak_bytes
         seen += 1

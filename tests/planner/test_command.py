@@ -133,3 +133,17 @@ def test_errors_come_first(parlay: Any, file: Path) -> None:
     assert ended.status == 1
     assert "error[" in ended.err
     assert ended.out == ""
+
+
+def test_a_space_too_large_is_told_at_once(parlay: Any, tmp_path: Path) -> None:
+    path = tmp_path / "wide.par"
+    path.write_text(
+        'model from "llama3.1-405b"\ncluster { nodes = 2048  node from "dgx-h100" }\n'
+        "parallel { tp = auto  pp = auto  cp = auto  schedule = auto  order = auto  zero = auto\n"
+        "  shard = auto  stages = auto }\n"
+        "train { seq = 8192  micro_batch = auto  global_batch = 2048  steps = 1\n"
+        "  recompute = auto }\n"
+    )
+    ended = parlay("plan", path)
+    assert ended.status == 1
+    assert "layouts, more than 3,000,000" in ended.err
