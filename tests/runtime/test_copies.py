@@ -30,6 +30,15 @@ def test_runs_and_ends_of_an_axis():
         GRID.runs("tp", 3)
 
 
+def test_shards_and_what_holds_the_same_of_them():
+    grid = Grid((("tp", 2), ("dp", 4)))
+    assert grid.runs("dp", 2) == [[0, 2], [4, 6], [1, 3], [5, 7]]
+    assert grid.across("dp", 2) == [[0, 4], [2, 6], [1, 5], [3, 7]]
+    assert axes_of([1, 3], grid=grid) == members("shard", grid, shard=2) == "dp/2"
+    assert axes_of([3, 7], grid=grid) == members("replicate", grid, shard=2) == "dp%2"
+    assert members("shard", grid, shard=4) == members("replicate", grid, shard=1) == "dp"
+
+
 def test_parts_of_an_axis_are_named_by_their_members():
     assert axes_of([2, 3], grid=GRID) == members("kv", GRID, 2) == "tp/2"
     assert axes_of([1, 9], grid=GRID) == members("embedding", GRID) == "pp.ends"
