@@ -2,9 +2,9 @@
 
 A stage uses its units one after the other: what stands before the layers, each layer, what stands
 behind them. A unit is gathered before its forward and once more before its backward, while the one
-before it runs: at most two are whole, and a tied embedding. Two are spared the second time: what
-stands before the layers, whose backward reads no weights unless it ends in a norm, and what stands
-behind them, whose backward follows at once where there is no pipeline.
+before it runs: at most two are whole, and a tied embedding. What stands before the layers waits for
+its backward, which has the most gradients. A tied embedding of one stage is used twice in a
+forward: it stays whole from the head's forward to its backward, and is gathered no third time.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ class _Stage:
 
     def __init__(self, stage: Any, weights: UnitWeights, overlap: bool) -> None:
         self.weights, self.overlap = weights, overlap
-        self.piped = hasattr(stage, "stage")
         self.back = False
         layers = list(stage.layers.values())
         parts = dict(children(stage))
         uses = {name: self._units(modules) for name, modules in parts.items()}
         if "last" not in parts and _ends(stage):
             uses["last"] = []
-        if "last" in uses and (table := _table(stage)) is not None:
+        table = _table(stage) if "last" in uses else None
+        if table is not None:
             (unit,) = self._units([table])
             uses["last"] += [unit] if unit not in uses["last"] else []
         self.units = list(uses.values())
         self.first, self.last = "first" in uses, "last" in uses
         self.again = list(self.units)
-        if self.first and not hasattr(stage, "embedding_norm"):
+        self.tied = table is not None and not hasattr(stage, "stage")
+        if self.tied and not hasattr(stage, "embedding_norm"):
             self.again[0] = []
         stage.register_forward_pre_hook(self._start)
         for turn, layer in enumerate(layers, start=self.first):
@@ -88,7 +89,7 @@ class _Stage:
         if not self.last:
             return
         turn = len(self.units) - 1
-        if self.piped or not out.requires_grad:
+        if not self.tied or not out.requires_grad:
             self._free(self.units[turn])
         if out.requires_grad:
             out.register_hook(lambda _: self._enter_back(turn))
@@ -101,7 +102,8 @@ class _Stage:
 
     def _enter_back(self, turn: int) -> None:
         self.back = True
-        self._move(self.again, turn, turn + 1, turn - 1)
+        # What stands before the layers is not made whole beside the first one's backward.
+        self._move(self.again, turn, turn + 1, turn - 1 if turn > self.first else -1)
 
     def _move(self, units: list[list[Any]], turn: int, left: int, coming: int) -> None:
         there = range(len(units))

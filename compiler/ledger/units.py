@@ -101,25 +101,22 @@ def reduced(spec: Spec, held: Sequence[Stage]) -> Sent:
 def gathered(spec: Spec, held: Sequence[Stage]) -> Sent:
     """The weights that a microbatch gathers under ZeRO-3, forward and backward.
 
-    Two ends are spared the second time: an embedding, whose backward reads no weight unless a norm
-    stands behind it, and the head of a model without stages, whose backward follows at once. A tied
-    embedding of one stage is gathered for the head once more.
+    Each unit twice. A tied embedding of one stage twice, too: for its own forward, and for the
+    head's forward and backward together; once more for its own backward where that ends in a norm.
     """
     assert spec.model is not None
     ranks, sent = spec.parallel.shard, Sent(0, 0)
     for chunk in held:
         units = units_of(spec, chunk)
         tied = spec.model.tied_embeddings and chunk.embedding and chunk.head
-        ends = [(units.first, 2 if spec.model.embedding_norm else 1)]
-        ends += [(unit, _heads(spec)) for unit in (units.last, units.first if tied else None)]
+        ends = [(units.first, 2), (units.last, 2)]
+        if tied:
+            own = 2 if spec.model.embedding_norm else 1
+            ends = [(units.first, own + 1), (units.last, 1)]
         for unit, times in (*ends, *((unit, 2 * number) for unit, number in units.layers)):
             if unit is not None:
                 sent += Sent(times, times * unit.padded(ranks))
     return sent
-
-
-def _heads(spec: Spec) -> int:
-    return 2 if spec.parallel.pp > 1 else 1
 
 
 class Traffic(NamedTuple):

@@ -179,10 +179,12 @@ def test_zero_2_and_3_multiply_by_microbatches() -> None:
     units = 8 + 2  # layers, embedding, head
     assert calls(small("zero = 2"), "dp", "gradients") == {"reduce_scatter": 4 * units}
     assert calls(small("zero = 2"), "dp", "weights") == {"all_gather": units}
-    # The embedding's backward reads no weight, and the head's follows its forward at once.
-    assert calls(small("zero = 3"), "dp", "weights") == {"all_gather": 4 * (2 * units - 2)}
-    other = small("zero = 3", train='stack = "torchtitan"')
-    assert calls(other, "dp", "weights") == {"all_gather": 4 * 2 * units}
+    for stack in ("parlay", "torchtitan"):
+        text = small("zero = 3", train=f'stack = "{stack}"')
+        assert calls(text, "dp", "weights") == {"all_gather": 4 * 2 * units}
+    # A tied embedding: for its own forward, and for the head's with its backward.
+    tied = small("zero = 3", model="tied_embeddings = on")
+    assert calls(tied, "dp", "weights") == {"all_gather": 4 * (2 * 8 + 2 + 1)}
 
 
 def test_tied_gradients_meet() -> None:

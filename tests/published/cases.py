@@ -101,15 +101,12 @@ parallel {{ {degrees} }}
 
 
 def traffic(zero: int) -> str:
-    """Plain data parallelism at equal dtypes and one microbatch, of the paper's own code.
-
-    Our own gathers the embedding and the head once under ZeRO-3, not twice.
-    """
+    """Plain data parallelism at equal dtypes and one microbatch."""
     return f"""
 model {{ layers = 4  hidden = 256  heads = 4  ffn = 512  vocab = 512 }}
 cluster {{ node from "dgx-h100" }}
 parallel {{ zero = {zero} }}
-train {{ seq = 128  micro_batch = 1  global_batch = 8  gradients = bf16  stack = "deepspeed" }}
+train {{ seq = 128  micro_batch = 1  global_batch = 8  gradients = bf16 }}
 """
 
 

@@ -64,7 +64,7 @@ class Book:
         self.always: dict[Parameters, tuple[Part, Part]] = {}
         self.counts: dict[int, tuple[Count, ...]] = {}
         self.inside: dict[bool, Part] = {}
-        self.beside: dict[tuple[int, int, bool, bool], tuple[sharded.Passing, Part]] = {}
+        self.beside: dict[tuple[int, int, bool, bool, bool], tuple[sharded.Passing, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
         self.largest: dict[bool, Parameters] = {}
         train = spec.train
@@ -102,7 +102,8 @@ class Book:
         first = next((i for i, chunk in enumerate(chunks) if chunk.embedding), None)
         tied = first is not None and head is not None and sizes.model.tied_embeddings
         heads = head is not None and not tied
-        passed, running = self.passing(counts, self.end(chunks), received, head=heads)
+        again = not tied or sizes.model.embedding_norm
+        passed, running = self.passing(counts, self.end(chunks), received, head=heads, again=again)
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
             waiting = saved if flight[head] > 1 else ()
@@ -140,17 +141,24 @@ class Book:
         return self.always[held]
 
     def passing(
-        self, counts: list[tuple[Count, ...]], end: int, received: Lines, *, head: bool
+        self,
+        counts: list[tuple[Count, ...]],
+        end: int,
+        received: Lines,
+        *,
+        head: bool,
+        again: bool,
     ) -> tuple[sharded.Passing, Part]:
         """What sharding makes whole for a while, and all that runs beside a layer's backward."""
         layer = self.biggest(counts).total
-        key = (layer, end, bool(received), head)
+        key = (layer, end, bool(received), head, again)
         if key not in self.beside:
             passed = sharded.Passed(
                 zero=self.spec.parallel.zero,
                 layer=layer,
                 end=end,
                 head=end if head else 0,
+                again=again,
                 width=self.sizes.width,
                 each=self.each.gradients,
                 ranks=self.shards.dense,

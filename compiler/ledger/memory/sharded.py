@@ -24,13 +24,14 @@ class Passing(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Passed:
     """Sizes of one rank: parameters of its largest layer, of embedding or head, and of a head whose
-    gradients leave before those of the layers; `each` is the bytes of a gradient, `width` those of
-    a gathered weight."""
+    gradients leave before those of the layers; `again` says that an embedding is gathered for its
+    backward; `each` is the bytes of a gradient, `width` those of a gathered weight."""
 
     zero: int
     layer: int
     end: int
     head: int
+    again: bool
     width: int
     each: float
     ranks: int
@@ -52,7 +53,7 @@ class Passed:
             self.gathered(end, layer),
             (*self.gathered(end, layer), *self.unreduced(self.head)),
             (*self.gathered(layer, layer), *self.unreduced(layer, max(layer, self.head))),
-            self.unreduced(end, layer),
+            (*(self.gathered(end) if self.again else ()), *self.unreduced(end, layer)),
         )
 
     def gathered(self, *units: int) -> Lines:
