@@ -42,6 +42,10 @@ class RankFailure(RuntimeError):
         return ", ".join(names or [f"rank {rank}" for rank in self.ranks]) + " " + self.what
 
 
+PATIENCE_S = 0.3
+"""After a first failure, how long others are waited for that may have come before it."""
+
+
 class RankTimeout(RankFailure):
     """The time limit passed before these ranks had finished."""
 
@@ -153,9 +157,12 @@ def _await(ranks: list[_Rank], *, timeout: float | None) -> None:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             failures = list(_receive(selector, timeout=left))
             if failures:
-                # A rank that dies breaks its peers' connections, and they fail too. It has
-                # reported, or closed its pipe, before: among all that is here now, the first.
-                failures += _receive(selector, timeout=0)
+                # A rank that dies breaks its peers' connections, and they fail too: of all that is
+                # here now, or comes soon, the first. The pipe of one that was killed may close
+                # after its sockets.
+                soon = time.monotonic() + PATIENCE_S
+                while selector.get_map() and (left := soon - time.monotonic()) > 0:
+                    failures += _receive(selector, timeout=left)
                 raise min(failures, key=lambda failure: failure[0])[1]
             if deadline is not None and time.monotonic() >= deadline and selector.get_map():
                 waiting = [key.data for key in selector.get_map().values()]
@@ -177,7 +184,9 @@ def _receive(
         try:
             report: Report = pickle.loads(bytes(rank.received))
         except (EOFError, pickle.UnpicklingError):
-            yield 0.0, _died(rank)
+            died = _died(rank)
+            # Libraries abort where a peer has gone: that is no first failure.
+            yield (time.monotonic() if died.what.endswith("SIGABRT") else 0.0), died
             continue
         rank.value = report.value
         if report.summary is not None:
