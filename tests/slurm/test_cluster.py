@@ -97,15 +97,16 @@ def submitted(up: Cluster, script: Path, *options: str, **variables: str) -> str
     return asked.stdout.strip()
 
 
-def told_by(folder: Path) -> str:
-    """All that a job has written, for a failing test."""
-    logs = [*folder.rglob("*.out")]
+def told_by(*folders: Path) -> str:
+    """All that a job, or the daemons, have written, for a failing test."""
+    logs = [path for each in folders for name in ("*.out", "*.log") for path in each.rglob(name)]
     return "\n".join(f"── {path.name}\n{path.read_text()[-3000:]}" for path in logs)
 
 
 def ended(up: Cluster, job: str, folder: Path, state: str, *, timeout: float = 280) -> None:
     shown = up.until(job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", timeout=timeout)
-    assert shown["JobState"] == state, told_by(folder)
+    words = f"exit code {shown.get('ExitCode')}, {shown.get('Reason')}\n{told_by(folder, up.folder)}"
+    assert shown["JobState"] == state, words
 
 
 def wait_for(found: Callable[[], bool], folder: Path, *, timeout: float = 240) -> None:
