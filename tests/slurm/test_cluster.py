@@ -105,8 +105,8 @@ def told_by(*folders: Path) -> str:
 
 def ended(up: Cluster, job: str, folder: Path, state: str, *, timeout: float = 280) -> None:
     shown = up.until(job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", timeout=timeout)
-    words = f"exit code {shown.get('ExitCode')}, {shown.get('Reason')}\n{told_by(folder, up.folder)}"
-    assert shown["JobState"] == state, words
+    why = f"exit code {shown.get('ExitCode')}, {shown.get('Reason')}"
+    assert shown["JobState"] == state, f"{why}\n{told_by(folder, up.folder)}"
 
 
 def wait_for(found: Callable[[], bool], folder: Path, *, timeout: float = 240) -> None:
