@@ -213,9 +213,11 @@ def test_before_the_time_limit_it_saves_and_goes_on_later(
     wait_for(lambda: pair.shown(job)["Restarts"] == "1", tmp_path)
     done = steps_done(code)
     assert 2 < done < STEPS and saves_in(code)[-1] == done
-    # A job that was queued again waits two minutes; its nodes are done with it long before.
+    # A job that was queued again waits two minutes, so that what its nodes tell of the first run
+    # is not taken for the second's end; they are done with it long before.
     pair.until(job, "PENDING", timeout=120)
     wait_for(lambda: not pair.steps(job) and pair.idle() == 2, tmp_path)
+    time.sleep(10)
     pair.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
     ended(pair, job, tmp_path, "COMPLETED")
     log = (code / "torch" / "logs" / f"job-{job}-1.out").read_text()
