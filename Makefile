@@ -1,5 +1,5 @@
 # make demo    from a fresh clone to a trained model, in .venv
-# make test    every test          make check   the fast loop, about a minute
+# make test    every test          make check   the fast loop
 # make lint    style, types, imports          make clean   what can be made again
 # make docs    the pages that follow from the code
 #
