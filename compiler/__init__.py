@@ -83,7 +83,7 @@ def plan(
     """The best of all layouts that `auto` leaves open: the document of `parlay plan --json`.
 
     `best` is None where no layout is legal. Raises `Refused` for a file with errors, or one that
-    leaves nothing open.
+    leaves nothing open; `ValueError` for an unknown objective.
     """
     from parlay.compiler.interface import plan
 

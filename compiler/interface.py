@@ -78,8 +78,11 @@ def plan(
 ) -> dict[str, Any]:
     """See `parlay.compiler.plan`."""
     from parlay.compiler.commands.plan import document, planned
+    from parlay.compiler.planner import OBJECTIVES
     from parlay.compiler.planner import plan as search
 
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective {objective!r} is none of {', '.join(OBJECTIVES)}")
     job = pipeline.checked(_job(path, text), targets)
     if job.errors:
         raise _refused(job)

@@ -112,7 +112,7 @@ def document(found: Plan) -> dict[str, Any]:
         "rejected": dict(tally.rejected.most_common()),
         "best": _entry(best.top[0]) if best.top else None,
         "runners_up": [_entry(each) for each in best.top[1:]],
-        "pareto": [_entry(each) for each in front(found)],
+        "pareto": [_entry(each) for each in best.fastest_first()],
         "by_value": [
             {"field": path, "value": value, **_figures(each)}
             for (path, value), each in best.by_value.items()
@@ -120,11 +120,6 @@ def document(found: Plan) -> dict[str, Any]:
         "fewest_gpus": found.fewest_gpus,
         "seconds": found.seconds,
     }
-
-
-def front(found: Plan) -> list[Candidate]:
-    """The layouts that none beats in both seconds and bytes, the fastest first."""
-    return sorted(found.best.front, key=lambda each: each.score.key("step_time"))
 
 
 def _entry(each: Candidate) -> dict[str, Any]:

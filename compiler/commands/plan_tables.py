@@ -30,7 +30,7 @@ def print_plan(path: Path, found: Plan) -> None:
     if found.best.top:
         _print_layouts(console, "the best", found.best.top, found.best.top[0])
         _print_values(console, found)
-        ordered = sorted(found.best.front, key=lambda each: each.score.key("step_time"))
+        ordered = found.best.fastest_first()
         few = _spaced(ordered, SHOWN)
         if len(ordered) > 1:
             words = f"no layout is better in both time and memory ({len(few)} of {len(ordered)})"

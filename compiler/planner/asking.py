@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
-from parlay.compiler.checks import all_rules, degrees
+from parlay.compiler.checks import all_rules
 from parlay.compiler.checks.rules import Rule
 from parlay.compiler.checks.subject import LAYOUT, WHOLE, Subject
 from parlay.compiler.spec.blocks import Parallel
@@ -49,11 +49,6 @@ def fault(rule: Rule, subject: Subject) -> str | None:
     return next(
         (each.code for each in rule.check(subject) if each.severity is Severity.ERROR), None
     )
-
-
-def lays_out(subject: Subject) -> bool:
-    """Whether the degrees make a grid and the stages hold the layers."""
-    return degrees.degrees_hold(subject)
 
 
 class _levels:

@@ -67,6 +67,10 @@ class Best:
             self.front = [each for each in self.front if not _beats(bound, each)]
             self.front.append(found)
 
+    def fastest_first(self) -> list[Candidate]:
+        """The front in the order of time."""
+        return sorted(self.front, key=_figures)
+
     def _key(self, found: Candidate) -> Key:
         return self.key(found.score.step_seconds, found.score.peak_bytes)
 

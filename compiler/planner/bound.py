@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.layout import Stage
-from parlay.compiler.ledger.memory.chunk import Count, Layers
+from parlay.compiler.ledger.memory.chunk import Layers
 from parlay.compiler.ledger.memory.flight import in_flight
 from parlay.compiler.ledger.memory.sizes import sizes_of
 from parlay.compiler.ledger.memory.states import Shards, kept
@@ -132,7 +132,9 @@ class Bounds:
         busiest, whole = self._busy[at]
         at = (key, grid.first)
         if at not in self._each:
-            self._each[at] = tuple(sum(map(_one, layers.counts(chunk))) for chunk in grid.first)
+            self._each[at] = tuple(
+                sum(part.value_bytes for part in layers.counts(chunk)) for chunk in grid.first
+            )
         seconds = m * busiest + grid.share * (whole - busiest)
         held = sum(n * size for n, size in zip(self._flight(grid, m), self._each[at], strict=True))
         return Bound(seconds, self._state(grid, rest.zero) + held)
@@ -172,8 +174,3 @@ def _work(spec: Spec) -> tuple[tuple[float, ...], Layers]:
     blocks = stages.kinds(spec, machine, ALONE, rates)
     each = tuple(block.seconds_forward + block.seconds_backward for block in blocks)
     return each, Layers(sizes_of(spec))
-
-
-def _one(part: Count) -> int:
-    layer = part.layer
-    return part.again * layer.input_bytes + (part.layers - part.again) * layer.kept_bytes

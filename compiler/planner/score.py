@@ -38,13 +38,6 @@ class Score:
         """Whether the fullest rank is within the budget."""
         return self.peak_bytes <= self.budget_bytes
 
-    def key(self, objective: str) -> tuple[float, float]:
-        """Ascending from the best; equal ones by the other figure."""
-        seconds = self.step_seconds if self.step_seconds is not None else float("inf")
-        if objective == "headroom":
-            return float(self.peak_bytes), seconds
-        return seconds, float(self.peak_bytes)
-
 
 def budget_bytes(spec: Spec) -> int:
     """What may be planned of one GPU's memory, the reserve still in it."""

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from parlay.compiler.checks import degrees_hold
 from parlay.compiler.checks.subject import Subject
-from parlay.compiler.planner.asking import PEAK, fault, lays_out, rounds
+from parlay.compiler.planner.asking import PEAK, fault, rounds
 from parlay.compiler.planner.best import Best
 from parlay.compiler.planner.bound import Bound, Bounds, Grid, Rest
 from parlay.compiler.planner.score import Score, budget_bytes, overfull, score
@@ -131,7 +132,7 @@ class Search:
         left = self.early[level:]
         codes = (fault(rule, subject) for rule in self._early[level])
         code = next((code for code in codes if code is not None), None)
-        if code is None and not left and not lays_out(subject):
+        if code is None and not left and not degrees_hold(subject):
             code = NO_GRID
         if code is not None:
             number = self._size.below((*left, *self.late), chosen)

@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parlay import compiler
+from parlay.compiler.checks import all_rules, page_of
+from parlay.compiler.cli import Objective
+from parlay.compiler.planner import OBJECTIVES
+from parlay.compiler.planner.asking import PEAK, judges
 
 OPEN = """# a small cluster
 model from "llama3-8b" { layers = 8 }
@@ -147,3 +152,24 @@ def test_a_space_too_large_is_told_at_once(parlay: Any, tmp_path: Path) -> None:
     ended = parlay("plan", path)
     assert ended.status == 1
     assert "layouts, more than 3,000,000" in ended.err
+
+
+def test_every_rule_that_tells_errors_judges(parlay: Any, tmp_path: Path) -> None:
+    """A rule that the planner took for one that only warns would let layouts through."""
+    # `allow` is judged of the text, once for a file.
+    judged = {rule.CODE for rule in judges()} | {PEAK, "T290", "T291"}
+    asked = 0
+    for rule in all_rules():
+        path = tmp_path / "example.par"
+        path.write_text(page_of(rule).example)
+        told = json.loads(parlay("check", path, "--json").out)["files"][0]["diagnostics"]
+        if rule.CODE in {each["code"] for each in told if each["severity"] == "error"}:
+            asked += 1
+            assert rule.CODE in judged
+    assert asked > 30
+
+
+def test_the_objectives_are_those_of_the_command(tmp_path: Path) -> None:
+    assert [each.value for each in Objective] == list(OBJECTIVES)
+    with pytest.raises(ValueError, match="fastest"):
+        compiler.plan(tmp_path / "a.par", objective="fastest", text=OPEN)

@@ -86,7 +86,7 @@ class Book:
             held += self.held(chunk)
         always, update = self.states(held)
         counts = [self.count(chunk) for chunk in chunks]
-        one = [sum(map(_one, parts)) for parts in counts]
+        one = [sum(part.value_bytes for part in parts) for parts in counts]
         flight = in_flight(
             spec.parallel.schedule,
             pp=spec.parallel.pp,
@@ -276,12 +276,6 @@ class Book:
         return model.hidden * max(-(-model.ffn // parallel.tp), self.sizes.heads * model.head_dim)
 
 
-def _one(part: Count) -> int:
-    """Bytes of one microbatch in the layers of one kind."""
-    kept = part.layer
-    return part.again * kept.input_bytes + (part.layers - part.again) * kept.kept_bytes
-
-
 def _activations(part: Count, chunk: Stage, in_flight: int, chunks: int) -> Line:
     kept, plain = part.layer, part.layers - part.again
     terms = [
@@ -295,4 +289,6 @@ def _activations(part: Count, chunk: Stage, in_flight: int, chunks: int) -> Line
     name = f"{part.layers} {'expert' if kept.experts else 'dense'} layers"
     if chunks > 1:
         name += f" of chunk {chunk.chunk}"
-    return Line("activations", name, in_flight * _one(part), formula, "the layer's saved tensors")
+    return Line(
+        "activations", name, in_flight * part.value_bytes, formula, "the layer's saved tensors"
+    )

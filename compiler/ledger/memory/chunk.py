@@ -36,6 +36,12 @@ class Count:
     layers: int
     again: int
 
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one microbatch in them."""
+        kept = self.layer
+        return self.again * kept.input_bytes + (self.layers - self.again) * kept.kept_bytes
+
 
 class Layers:
     """The kinds of layers of a model, each worked out once."""
