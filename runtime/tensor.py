@@ -15,10 +15,10 @@ from typing import Any, overload
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from parlay.runtime.collectives import all_gather, reduce_scatter
 from parlay.runtime.loss import IGNORED
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
+from parlay.runtime.sequence import gathered, joined, start_gather, start_scatter
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -90,16 +90,16 @@ class _GatherColumn(torch.autograd.Function):
         ctx.axis = axis
         weights, biases = weights[:count], weights[count:]
         ctx.save_for_backward(x, *weights)
-        return _linears(_gathered(x, axis), weights, biases)
+        return _linears(gathered(x, axis), weights, biases)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        pieces, gathered = _start_gather(x, ctx.axis)
-        of_x, scattered = _start_scatter(_of_input(gradients, weights), ctx.axis)
-        gathered.wait()
-        of_weights = _of_weights(ctx, gradients, _joined(pieces))
+        pieces, arriving = start_gather(x, ctx.axis)
+        of_x, scattered = start_scatter(_of_input(gradients, weights), ctx.axis)
+        arriving.wait()
+        of_weights = _of_weights(ctx, gradients, joined(pieces))
         scattered.wait()
         return of_x, None, None, *of_weights
 
@@ -178,44 +178,13 @@ class _Scatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: Axis) -> Tensor:
         ctx.axis = axis
-        piece, sent = _start_scatter(x, axis)
+        piece, sent = start_scatter(x, axis)
         sent.wait()
         return piece
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _gathered(gradient, ctx.axis), None
-
-
-# ── Pieces of the sequence ────────────────────────────────────────────────────
-
-
-def _gathered(x: Tensor, axis: Axis) -> Tensor:
-    """[b, s/n, h] -> [b, s, h]."""
-    pieces, sent = _start_gather(x, axis)
-    sent.wait()
-    return _joined(pieces)
-
-
-def _start_gather(x: Tensor, axis: Axis) -> tuple[Tensor, dist.Work]:
-    """[b, s/n, h] -> [n, b, s/n, h], once the work is done."""
-    pieces = x.new_empty(axis.size, *x.shape)
-    return pieces, all_gather(pieces.flatten(0, 1), x.contiguous(), group=axis.group, async_op=True)
-
-
-def _joined(pieces: Tensor) -> Tensor:
-    """[n, b, s/n, h] -> [b, s, h]."""
-    return pieces.transpose(0, 1).flatten(1, 2)
-
-
-def _start_scatter(x: Tensor, axis: Axis) -> tuple[Tensor, dist.Work]:
-    """[b, s, h] -> [b, s/n, h], once the work is done."""
-    b, s, h = x.shape
-    if s % axis.size:
-        raise ValueError(f"a sequence of {s} does not divide into {axis.size} pieces")
-    pieces = x.view(b, axis.size, s // axis.size, h).transpose(0, 1).contiguous()
-    piece = x.new_empty(b, s // axis.size, h)
-    return piece, reduce_scatter(piece, pieces.flatten(0, 1), group=axis.group, async_op=True)
+        return gathered(gradient, ctx.axis), None
 
 
 # ── Vocabulary ────────────────────────────────────────────────────────────────
