@@ -10,8 +10,9 @@ for it, and an even share of that is all there is to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from parlay.compiler.ledger import parameters_rows as rows_of
 from parlay.compiler.ledger.parameters_weight import KINDS, Weight
@@ -35,8 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(NamedTuple):
     """A number of parameters in two parts: those of routed experts are replicated over edp and
     sharded there, the others over dp·cp."""
 
@@ -48,10 +48,12 @@ class Parameters:
         """Both parts."""
         return self.dense + self.expert
 
-    def __add__(self, other: Parameters) -> Parameters:
+    def __add__(self, other: object) -> Parameters:
+        assert isinstance(other, Parameters)
         return Parameters(self.dense + other.dense, self.expert + other.expert)
 
-    def __mul__(self, times: int) -> Parameters:
+    def __mul__(self, times: object) -> Parameters:
+        assert isinstance(times, int)
         return Parameters(self.dense * times, self.expert * times)
 
 
@@ -71,6 +73,7 @@ class WeightTable:
     `first` stands before the layers, `further` (layers of further tokens) and `last` after them;
     `mixture` says which layers have experts. `copied` is what a last stage that is not also the
     first holds besides: the embedding, where the head is tied or further tokens are predicted.
+    `known` keeps what was worked out from it, by question.
     """
 
     layers: int
@@ -80,6 +83,7 @@ class WeightTable:
     further: tuple[Weight, ...]
     last: tuple[Weight, ...]
     copied: tuple[Weight, ...] = ()
+    known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __iter__(self) -> Iterator[Weight]:
         yield from self.first
@@ -157,7 +161,10 @@ def total(model: Model, *, vocab_rows: int | None = None) -> int:
     """Parameters in all: the sum over the table, or `params` where the model gives no shape."""
     if model.params is not None:
         return model.params
-    return sum(row.numel * times for row, times in weights(model, vocab_rows=vocab_rows).groups())
+    table = weights(model, vocab_rows=vocab_rows)
+    if "total" not in table.known:
+        table.known["total"] = sum(row.numel * times for row, times in table.groups())
+    return int(table.known["total"])
 
 
 def active(model: Model) -> int:
@@ -167,7 +174,10 @@ def active(model: Model) -> int:
     """
     if model.params is not None:
         return model.params
-    return sum(_visited(model, row) * times for row, times in weights(model).groups())
+    table = weights(model)
+    if "active" not in table.known:
+        table.known["active"] = sum(_visited(model, row) * times for row, times in table.groups())
+    return int(table.known["active"])
 
 
 def matrix_parameters(model: Model, *, vocab_rows: int | None = None) -> int:
@@ -177,13 +187,14 @@ def matrix_parameters(model: Model, *, vocab_rows: int | None = None) -> int:
     routed experts `top_k` (6·N of arXiv:2001.08361 with the head, as PaLM's appendix B counts).
     """
     vocab = model.vocab if vocab_rows is None else vocab_rows
-    rows = weights(model, vocab_rows=vocab).groups()
-    inner = sum(
-        _visited(model, row) * times
-        for row, times in rows
-        if len(row.shape) > 1 and row.kind not in ("embedding", "position", "head")
-    )
-    return inner + vocab * model.hidden
+    table = weights(model, vocab_rows=vocab)
+    if "matrices" not in table.known:
+        table.known["matrices"] = sum(
+            _visited(model, row) * times
+            for row, times in table.groups()
+            if len(row.shape) > 1 and row.kind not in ("embedding", "position", "head")
+        )
+    return int(table.known["matrices"]) + vocab * model.hidden
 
 
 def by_kind(model: Model, *, vocab_rows: int | None = None) -> dict[str, int]:
@@ -207,7 +218,8 @@ def layer_parameters(
     model: Model, layer: int, *, tp: int = 1, etp: int = 1, ep: int = 1
 ) -> Parameters:
     """One layer on one rank of tp (etp and ep for its experts); whole at the defaults."""
-    return _on_rank(weights(model).kind_of(layer).rows, tp=tp, etp=etp, ep=ep)
+    table = weights(model)
+    return _of_kind(table, table.kind_of(layer), tp=tp, etp=etp, ep=ep)
 
 
 def stage_parameters(
@@ -234,7 +246,7 @@ def stage_parameters(
     for kind in table.kinds:
         number = mixed if kind.experts else len(layers) - mixed
         if number:
-            held += _on_rank(kind.rows, tp=tp, etp=etp, ep=ep) * number
+            held += _of_kind(table, kind, tp=tp, etp=etp, ep=ep) * number
     ends: list[Weight] = []
     if embedding:
         ends.extend(table.first)
@@ -243,6 +255,15 @@ def stage_parameters(
         if not embedding:
             ends.extend(table.copied)
     return held + _on_rank(ends, tp=tp, etp=etp, ep=ep)
+
+
+def _of_kind(table: WeightTable, kind: LayerKind, *, tp: int, etp: int, ep: int) -> Parameters:
+    """A layer of a kind on one rank, worked out once."""
+    asked = ("on_rank", kind.experts, tp, etp, ep)
+    if asked not in table.known:
+        table.known[asked] = _on_rank(kind.rows, tp=tp, etp=etp, ep=ep)
+    held: Parameters = table.known[asked]
+    return held
 
 
 def _on_rank(rows: Iterable[Weight], *, tp: int, etp: int, ep: int) -> Parameters:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger import units
 from parlay.compiler.ledger.held import table_of
-from parlay.compiler.ledger.parameters import Weight
+from parlay.compiler.ledger.parameters import Weight, WeightTable
 from parlay.compiler.spec.blocks import Spec
 
 HEAD_NORMS = ("attention.q_norm", "attention.k_norm")
@@ -22,6 +22,16 @@ class Sum(NamedTuple):
     elements: int
 
 
+class Shared(NamedTuple):
+    """Elements on one rank of tp: norms inside of heads, key/value heads that several ranks hold
+    alike, tied embeddings, and all that every rank of tp holds whole."""
+
+    inside: int
+    copied: int
+    tied: int
+    whole: int
+
+
 def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
     """What a rank of the chunks `held` sums besides norms under sequence parallelism and dp.
 
@@ -31,22 +41,14 @@ def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
     """
     parallel = spec.parallel
     assert spec.model is not None
-    tp = parallel.tp
-    inside = copied = tied = 0
-    for weight, times in rows_of(spec, held):
-        if weight.cut is None and weight.name.rpartition(".")[0].endswith(HEAD_NORMS):
-            inside += times * weight.numel
-        if weight.copies(tp=tp) > 1:
-            copied += times * weight.on_rank(tp=tp)
-        if weight.name == "embedding.weight":
-            tied += times * weight.on_rank(tp=tp)
-    if inside and tp > 1 and not parallel.sequence_parallel:
-        yield Sum("tp", inside)
+    found = shared_of(spec, held)
+    if found.inside and parallel.tp > 1 and not parallel.sequence_parallel:
+        yield Sum("tp", found.inside)
     sharded = parallel.zero > 1 and parallel.shard > 1
-    if copied:
-        yield Sum("kv", units.copied(spec, held, "heads") if sharded else copied)
-    if tied and spec.model.tied_embeddings and parallel.pp > 1:
-        yield Sum("embedding", units.copied(spec, held, "tied") if sharded else tied)
+    if found.copied:
+        yield Sum("kv", units.copied(spec, held, "heads") if sharded else found.copied)
+    if found.tied and spec.model.tied_embeddings and parallel.pp > 1:
+        yield Sum("embedding", units.copied(spec, held, "tied") if sharded else found.tied)
 
 
 def whole(spec: Spec, held: Sequence[Stage]) -> int:
@@ -54,8 +56,37 @@ def whole(spec: Spec, held: Sequence[Stage]) -> int:
 
     Under sequence parallelism each rank sees its own tokens, so that their gradients are summed.
     """
-    rows = rows_of(spec, held)
-    return sum(t * row.numel for row, t in rows if row.cut is None and not row.expert)
+    return shared_of(spec, held).whole
+
+
+def shared_of(spec: Spec, held: Sequence[Stage]) -> Shared:
+    """What ranks of a replica share of the chunks `held`."""
+    table, tp = table_of(spec), spec.parallel.tp
+    inside = copied = tied = whole = 0
+    for name, rows, times in _sections(table, held):
+        asked = ("shared", name, tp)
+        if asked not in table.known:
+            table.known[asked] = _shared(rows, tp)
+        each: Shared = table.known[asked]
+        inside += times * each.inside
+        copied += times * each.copied
+        tied += times * each.tied
+        whole += times * each.whole
+    return Shared(inside, copied, tied, whole)
+
+
+def _shared(rows: Sequence[Weight], tp: int) -> Shared:
+    inside = copied = tied = whole = 0
+    for row in rows:
+        if row.cut is None and not row.expert:
+            whole += row.numel
+        if row.cut is None and row.name.rpartition(".")[0].endswith(HEAD_NORMS):
+            inside += row.numel
+        if row.copies(tp=tp) > 1:
+            copied += row.on_rank(tp=tp)
+        if row.name == "embedding.weight":
+            tied += row.on_rank(tp=tp)
+    return Shared(inside, copied, tied, whole)
 
 
 def rows_of(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:
@@ -63,19 +94,28 @@ def rows_of(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:
 
     What `held_by` lists weight by weight, in time that does not grow with the layers.
     """
-    table = table_of(spec)
+    for _, rows, times in _sections(table_of(spec), held):
+        for row in rows:
+            yield row, times
+
+
+def _sections(
+    table: WeightTable, held: Sequence[Stage]
+) -> Iterator[tuple[str, tuple[Weight, ...], int]]:
+    """The parts of the table that the chunks `held` have, by name, and how often."""
     for chunk in held:
+        if chunk.embedding:
+            yield "first", table.first, 1
+        if chunk.head:
+            yield "further", table.further, 1
+            yield "last", table.last, 1
+            if not chunk.embedding:
+                yield "copied", table.copied, 1
         mixed = 0
         if table.mixture is not None:
             before = table.mixture.layers_before
             mixed = before(chunk.last + 1) - before(chunk.first)
-        ends = table.first if chunk.embedding else ()
-        if chunk.head:
-            ends = (*ends, *table.further, *table.last)
-            if not chunk.embedding:
-                ends = (*ends, *table.copied)
-        yield from ((row, 1) for row in ends)
         for kind in table.kinds:
             number = mixed if kind.experts else chunk.layers - mixed
             if number:
-                yield from ((row, number) for row in kind.rows)
+                yield "experts" if kind.experts else "layers", kind.rows, number

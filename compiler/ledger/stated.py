@@ -83,7 +83,7 @@ def calls_at_speed(
         return tuple(calls)
     times = after.step_seconds / before.step_seconds
     return tuple(
-        replace(each, seconds=each.seconds * times, exposed_seconds=each.exposed_seconds * times)
+        each._replace(seconds=each.seconds * times, exposed_seconds=each.exposed_seconds * times)
         for each in calls
     )
 
@@ -125,7 +125,7 @@ def _stretched(before: TimeLine, seconds: float, tokens: int, gpus: int, formula
         hfu=None if mfu is None else mfu * extra,
         mfu_causal=None if mfu is None else mfu * causal,
         band=0.0,
-        shares=tuple(replace(each, seconds=each.seconds * times) for each in before.shares),
+        shares=tuple(each._replace(seconds=each.seconds * times) for each in before.shares),
         formulas={
             **before.formulas,
             "step_seconds": formula,

@@ -2,110 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.communication import (
     BYTES,
-    Dtypes,
     dtypes_of,
     microbatches,
     recomputed_layers,
 )
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.time import efficiency
-from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
+from parlay.compiler.spec.blocks import Spec
 
 
-@dataclass
+class Load(NamedTuple):
+    """What a microbatch passes on one rank: layers, those of them with experts (`mixed`), those
+    that are computed again as a whole and how many of these have experts (`routed`), and how many
+    embeddings and heads."""
+
+    layers: int
+    mixed: int
+    again: int
+    routed: int
+    embedding: int
+    head: int
+
+
 class Job:
-    """A spec with a shape and a recipe, and its layout."""
+    """A spec with a shape and a recipe, and its layout.
 
-    spec: Spec
-    layout: Layout
+    `width` is the bytes of a compute element, `tokens` b·s/cp those of one microbatch on one rank,
+    `cut` how many ranks of tp share the residual stream, `vocab` the rows of the padded embedding.
+    `stops_early` says that a recomputed layer ends at its last saved tensor, as PyTorch's
+    checkpoint does: the MLP's last sum is then not sent again, but where a norm stands behind it.
+    `flat` says that the optimizer's shards are cut from one buffer, in one message: our own code.
+    """
 
-    @property
-    def parallel(self) -> Parallel:
-        """The degrees."""
-        return self.spec.parallel
+    def __init__(self, spec: Spec, layout: Layout) -> None:
+        model, train, parallel = spec.model, spec.train, spec.parallel
+        assert model is not None and train is not None
+        self.spec, self.layout = spec, layout
+        self.model, self.train, self.parallel = model, train, parallel
+        self.dtypes = dtypes_of(spec)
+        self.width = BYTES[self.dtypes.compute]
+        self.microbatches = max(1, microbatches(spec))
+        self.tokens = train.micro_batch * train.seq // parallel.cp
+        self.cut = parallel.tp if parallel.sequence_parallel else 1
+        self.vocab = padded_vocab(spec)
+        self.stops_early = efficiency.of(spec).early_stop
+        self.flat = train.stack == "parlay"
 
-    @cached_property
-    def model(self) -> Model:
-        """The shape."""
-        assert self.spec.model is not None
-        return self.spec.model
-
-    @cached_property
-    def train(self) -> Train:
-        """The recipe."""
-        assert self.spec.train is not None
-        return self.spec.train
-
-    @cached_property
-    def dtypes(self) -> Dtypes:
-        """The dtypes by their torch names."""
-        return dtypes_of(self.spec)
-
-    @cached_property
-    def width(self) -> int:
-        """Bytes of a compute element."""
-        return BYTES[self.dtypes.compute]
-
-    @cached_property
-    def microbatches(self) -> int:
-        """Microbatches of one step on one replica."""
-        return max(1, microbatches(self.spec))
-
-    @cached_property
-    def tokens(self) -> int:
-        """Tokens of one microbatch on one rank: b·s/cp."""
-        return self.train.micro_batch * self.train.seq // self.parallel.cp
-
-    @cached_property
-    def cut(self) -> int:
-        """How many ranks of tp share the residual stream."""
-        return self.parallel.tp if self.parallel.sequence_parallel else 1
-
-    @cached_property
-    def vocab(self) -> int:
-        """Rows of the padded embedding."""
-        return padded_vocab(self.spec)
-
-    @cached_property
-    def stops_early(self) -> bool:
-        """Whether a recomputed layer ends at its last saved tensor, as PyTorch's checkpoint does.
-
-        The MLP's last sum is then not sent again, but where a norm stands behind it.
-        """
-        return efficiency.of(self.spec).early_stop
-
-    @cached_property
-    def flat(self) -> bool:
-        """Whether the optimizer's shards are cut from one buffer, in one message: our own code."""
-        return self.train.stack == "parlay"
-
-    def again(self, chunk: Stage) -> tuple[int, int]:
-        """Layers of a chunk that are computed again as a whole, and those of them with experts."""
-        layers = recomputed_layers(self.train.recompute, chunk.layers)
-        experts = self.model.experts
-        if experts is None or not layers:
-            return layers, 0
-        if layers == chunk.layers:
-            return layers, self.mixed(chunk)
-        step = self.train.recompute.get("every") or 1
-        some = range(chunk.first, chunk.first + layers * step, step)
-        return layers, sum(experts.holds(layer) for layer in some)
+    def load(self, chunk: Stage) -> Load:
+        """What a microbatch passes in one chunk."""
+        layers, mixed, experts = chunk.layers, 0, self.model.experts
+        if experts is not None:
+            mixed = experts.layers_before(chunk.last + 1) - experts.layers_before(chunk.first)
+        again = recomputed_layers(self.train.recompute, layers)
+        routed = mixed if again == layers else 0
+        if experts is not None and 0 < again < layers:
+            step = self.train.recompute.get("every") or 1
+            some = range(chunk.first, chunk.first + again * step, step)
+            routed = sum(experts.holds(layer) for layer in some)
+        return Load(layers, mixed, again, routed, chunk.embedding, chunk.head)
 
     def repeats(self, sublayer: str) -> bool:
         """Whether selective recompute names a sublayer, the attention's core by default."""
         recompute = self.train.recompute
-        flags = recompute.flags or ("core_attention",)
-        return recompute.name == "selective" and sublayer in flags
+        if recompute.name != "selective":
+            return False
+        return sublayer in (recompute.flags or ("core_attention",))
 
-    def mixed(self, chunk: Stage) -> int:
-        """Layers of a chunk that have experts."""
-        experts = self.model.experts
-        if experts is None:
-            return 0
-        return experts.layers_before(chunk.last + 1) - experts.layers_before(chunk.first)
+
+def together(loads: Sequence[Load]) -> Load:
+    """What a microbatch passes in several chunks of one rank."""
+    if len(loads) == 1:
+        return loads[0]
+    return Load(*map(sum, zip(*loads, strict=True)))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parlay.compiler.layout import Stage
-from parlay.compiler.ledger.comm.context import Job
+from parlay.compiler.ledger.comm.context import Job, Load
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES
 
 # ── Tensor parallelism ────────────────────────────────────────────────────────
 
 
-def tensor_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
+def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
     """Each sublayer that is cut over tp: 2 all-reduces, or 3 gathers and 2 scatters of b·s·h.
 
     Without sequence parallelism one all-reduce forward and one backward (arXiv:1909.08053): 4 a
@@ -21,11 +20,10 @@ def tensor_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
     """
     if job.parallel.tp == 1:
         return
-    mixed = job.mixed(chunk)
     experts = job.model.experts
-    shared = mixed if experts is not None and experts.shared else 0
-    sublayers = chunk.layers + (chunk.layers - mixed) + shared
-    columns, rows = _again(job, chunk)
+    shared = load.mixed if experts is not None and experts.shared else 0
+    sublayers = 2 * load.layers - load.mixed + shared
+    columns, rows = _again(job, load)
     size = job.tokens * job.model.hidden * job.width
     count = job.microbatches
     shape = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}"
@@ -42,7 +40,7 @@ def tensor_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
     if job.model.qk_norm == "full":
         # The sums of squares of queries and keys forward, as many sums backward.
         wide = job.dtypes.wide
-        layers = 2 * chunk.layers + job.again(chunk)[0]
+        layers = 2 * load.layers + load.again
         formula = f"{BYTES[wide]} B x 2 x {job.tokens} tokens"
         size = BYTES[wide] * 2 * job.tokens
         yield Raw(
@@ -50,67 +48,60 @@ def tensor_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
         )
 
 
-def _again(job: Job, chunk: Stage) -> tuple[int, int]:
+def _again(job: Job, load: Load) -> tuple[int, int]:
     """Column sides (gathers) and row sides (sums) that recompute sends again.
 
     A checkpoint that stops early leaves out the sum behind a layer's last product, but where a norm
     stands behind that.
     """
     experts, early = job.model.experts, job.stops_early
-    mixed = job.mixed(chunk)
-    layers, routed = job.again(chunk)
-    both = routed if experts is not None and experts.shared else 0
-    if layers:
-        dense = layers - routed
+    both = load.routed if experts is not None and experts.shared else 0
+    if load.again:
+        dense = load.again - load.routed
         spared = dense if early and job.model.norm_placement == "before" else 0
-        return layers + dense + both, layers + dense + both - spared
+        return load.again + dense + both, load.again + dense + both - spared
     columns = rows = 0
     if job.repeats("mlp"):
-        columns += chunk.layers - mixed
-        rows += 0 if early else chunk.layers - mixed
+        columns += load.layers - load.mixed
+        rows += 0 if early else load.layers - load.mixed
     if job.repeats("experts") and experts is not None and experts.shared:
-        columns, rows = columns + mixed, rows + mixed
+        columns, rows = columns + load.mixed, rows + load.mixed
     return columns, rows
 
 
-def ends(job: Job, chunk: Stage) -> Iterator[Raw]:
+def ends(job: Job, load: Load) -> Iterator[Raw]:
     """Embedding, head and loss over tp; the loss sums [b, s] and [2, b, s], wide."""
     if job.parallel.tp == 1:
         return
     size = job.tokens * job.model.hidden * job.width
     shape = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}"
     count, dtype = job.microbatches, job.dtypes.compute
-    if chunk.embedding:
+    if load.embedding:
+        calls = count * load.embedding
         if job.parallel.sequence_parallel:
             for collective in ("reduce_scatter", "all_gather"):
-                yield Raw("tp", "embedding", collective, dtype, size, count, False, shape)
+                yield Raw("tp", "embedding", collective, dtype, size, calls, False, shape)
         else:
-            yield Raw("tp", "embedding", "all_reduce", dtype, size, count, False, shape)
-    if not chunk.head:
+            yield Raw("tp", "embedding", "all_reduce", dtype, size, calls, False, shape)
+    if not load.head:
         return
-    heads = count * (1 + job.model.mtp_layers)
+    heads = count * load.head * (1 + job.model.mtp_layers)
     if job.parallel.sequence_parallel:
         yield Raw("tp", "head", "all_gather", dtype, size, 2 * heads, False, shape)
         yield Raw("tp", "head", "reduce_scatter", dtype, size, heads, False, shape)
     else:
         yield Raw("tp", "head", "all_reduce", dtype, size, heads, False, shape)
+    wide, each = job.dtypes.wide, BYTES[job.dtypes.wide]
     for numbers in (1, 2):
-        yield Raw(
-            "tp",
-            "loss",
-            "all_reduce",
-            job.dtypes.wide,
-            BYTES[job.dtypes.wide] * numbers * job.tokens,
-            heads,
-            False,
-            f"{BYTES[job.dtypes.wide]} B x {numbers} x {job.tokens} tokens",
-        )
+        formula = f"{each} B x {numbers} x {job.tokens} tokens"
+        message = each * numbers * job.tokens
+        yield Raw("tp", "loss", "all_reduce", wide, message, heads, False, formula)
 
 
 # ── Context parallelism ───────────────────────────────────────────────────────
 
 
-def context_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
+def context_parallel(job: Job, load: Load) -> Iterator[Raw]:
     """Keys and values of every layer, by method.
 
     ring (arXiv:2310.01889): the block of keys and values travels cp - 1 times forward, cp - 1 times
@@ -131,8 +122,8 @@ def context_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
         out = heads * model.mla.v_dim
         pair = query + out
     count = job.microbatches
-    layers = chunk.layers * count
-    again = count * (chunk.layers if job.repeats("core_attention") else job.again(chunk)[0])
+    layers = load.layers * count
+    again = count * (load.layers if job.repeats("core_attention") else load.again)
     dtype, width, tokens = job.dtypes.compute, job.width, job.tokens
 
     def raw(what: str, collective: str, features: int, calls: int, ranks: int | None) -> Raw:
@@ -162,20 +153,20 @@ def context_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
 # ── Expert parallelism ────────────────────────────────────────────────────────
 
 
-def expert_parallel(job: Job, chunk: Stage) -> Iterator[Raw]:
+def expert_parallel(job: Job, load: Load) -> Iterator[Raw]:
     """Every layer of experts: two all-to-alls forward, two backward (arXiv:2006.16668).
 
     A rank sends its own tokens·top_k·hidden; the busiest one `imbalance` times that. Ranks of etp
     gather what they received and scatter what they made.
     """
-    experts, mixed = job.model.experts, job.mixed(chunk)
+    experts, mixed = job.model.experts, load.mixed
     if experts is None or not mixed:
         return
     own = job.tokens // job.cut
     visits = int(own * experts.top_k * (experts.capacity or experts.imbalance))
     size = job.width * visits * job.model.hidden
     formula = f"{job.width} B x {own} tokens x {experts.top_k} experts x {job.model.hidden}"
-    again = mixed if job.repeats("experts") else job.again(chunk)[1]
+    again = mixed if job.repeats("experts") else load.routed
     passes = (2 * mixed + again) * job.microbatches
     dtype, etp = job.dtypes.compute, job.parallel.etp
     if job.parallel.ep > 1:

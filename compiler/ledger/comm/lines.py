@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from parlay.compiler.layout import Layout, Reach, Stage
-from parlay.compiler.ledger.comm.context import Job
+from parlay.compiler.ledger.comm.context import Job, Load, together
 from parlay.compiler.ledger.comm.layers import (
     context_parallel,
     ends,
@@ -45,14 +45,16 @@ def comm_lines(
         for chunk in layout.stages:
             by_stage[chunk.stage].append(chunk)
         # Stages that hold the same send the same.
-        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for stage, chunks in sorted(by_stage.items()):
-            key = tuple((c.layers, job.mixed(c), c.embedding, c.head) for c in chunks)
-            alike[*key, stage == spec.parallel.pp - 1].append(stage)
-        for stages in alike.values():
+        alike: dict[tuple[tuple[Load, ...], bool], list[int]] = defaultdict(list)
+        for stage, chunks in by_stage.items():
+            loads = tuple(map(job.load, chunks))
+            alike[loads, stage == spec.parallel.pp - 1].append(stage)
+        for (loads, _), stages in alike.items():
             one = stages[0]
-            for raw in _added(_of_stage(job, by_stage[one], held[one] if held else None)):
-                found[raw] += stages
+            of_stage = _of_stage(job, by_stage[one], together(loads), held[one] if held else None)
+            for raw in of_stage:
+                if raw.calls and raw.message_bytes:
+                    found[raw] += stages
     reaches: dict[str, Reach] = {}
     lines = []
     for raw, stages in found.items():
@@ -63,30 +65,16 @@ def comm_lines(
     return tuple(lines)
 
 
-def _added(raws: Iterator[Raw]) -> list[Raw]:
-    """The same messages of several chunks as one."""
-    found: dict[tuple[object, ...], Raw] = {}
-    for raw in raws:
-        if not raw.calls or not raw.message_bytes:
-            continue
-        key = (*raw[:CALLS], *raw[CALLS + 1 :])
-        known = found.get(key)
-        found[key] = raw if known is None else known._replace(calls=known.calls + raw.calls)
-    return list(found.values())
-
-
-CALLS = Raw._fields.index("calls")
-
-
-def _of_stage(job: Job, chunks: Sequence[Stage], held: Parameters | None) -> Iterator[Raw]:
+def _of_stage(
+    job: Job, chunks: Sequence[Stage], load: Load, held: Parameters | None
+) -> Iterator[Raw]:
     parallel = job.parallel
-    for chunk in chunks:
-        yield from tensor_parallel(job, chunk)
-        yield from ends(job, chunk)
-        yield from context_parallel(job, chunk)
-        yield from expert_parallel(job, chunk)
+    yield from tensor_parallel(job, load)
+    yield from ends(job, load)
+    yield from context_parallel(job, load)
+    yield from expert_parallel(job, load)
     yield from pipeline(job, chunks)
-    units = sum(chunk.layers + chunk.embedding + chunk.head for chunk in chunks)
+    units = load.layers + load.embedding + load.head
     yield from data_parallel(
         job.layout,
         _held(job, chunks) if held is None else held,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -24,8 +23,7 @@ class Raw(NamedTuple):
     ranks: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommLine:
+class CommLine(NamedTuple):
     """One kind of message of a step, as one rank of each of `stages` sends it.
 
     `bytes_per_call` is the full tensor on one rank (the mean, where buckets are uneven),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger.memory import operators
@@ -28,8 +29,7 @@ class LayerKept:
     whole_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(NamedTuple):
     """Layers of a chunk by kind and by whether they are computed again whole."""
 
     layer: LayerKept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from parlay.compiler.ledger.parameters import Parameters
@@ -45,8 +44,7 @@ class Part(NamedTuple):
         return cls(tuple(lines), sum([line.value_bytes for line in lines]))
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """What a rank holds at one moment of a step."""
 
     name: str
@@ -72,8 +70,7 @@ class Moment:
         return sums
 
 
-@dataclass(frozen=True, slots=True)
-class RankClass:
+class RankClass(NamedTuple):
     """The ranks of one pipeline stage: all of them hold the same.
 
     `held` are the parameters on each, `experts` says whether routed ones are among them,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class CallTime:
+class CallTime(NamedTuple):
     """What a line of the communication ledger takes in one step on one rank.
 
     `seconds` is what its calls take if nothing hides them, `exposed_seconds` what the step waits
@@ -19,8 +19,7 @@ class CallTime:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A component of the step: seconds on the critical path, and how they come about.
 
     `source` names the rows of the table, or the calibration, that `factor` or the wires come from.
