@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
@@ -22,6 +24,9 @@ from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stag
 from parlay.compiler.spec.blocks import Spec
 
 Lines = tuple[Line, ...]
+NOTHING: Final = Part((), 0)
+ACTIVATIONS: Final = "activations"
+SAVED: Final = "the layer's saved tensors"
 
 
 def reserve(spec: Spec) -> Lines:
@@ -46,6 +51,18 @@ def parameters_of(spec: Spec, chunk: Stage) -> Parameters:
     )
 
 
+class Kept(NamedTuple):
+    """Chunks that hold alike: parameters on one rank, layers by kind, and of one microbatch what
+    those keep (`value_bytes`), in words, and the layers of them that keep more than their input."""
+
+    number: int
+    held: Parameters
+    counts: tuple[Count, ...]
+    value_bytes: int
+    words: tuple[tuple[str, str, int], ...]  # name, formula and bytes of each of `counts`
+    layers: int
+
+
 class Book:
     """One account: each kind of layer, chunk and state is worked out once."""
 
@@ -57,19 +74,23 @@ class Book:
         self.shards = states.shards_of(layout)
         self.each = states.each_parameter(spec)
         self.kept: dict[Parameters, states.Kept] = {}
-        self.chunks: dict[tuple[int, int, bool, bool], Parameters] = {}
+        self.chunks: dict[tuple[int, int, bool, bool, int], Kept] = {}
         self.by_stage: list[list[Stage]] = [[] for _ in range(spec.parallel.pp)]
         for chunk in sorted(layout.stages, key=lambda chunk: chunk.chunk):
             self.by_stage[chunk.stage].append(chunk)
-        self.always: dict[Parameters, tuple[Part, Part]] = {}
-        self.counts: dict[int, tuple[Count, ...]] = {}
+        self.always: dict[Parameters, tuple[Part, Moment]] = {}
+        self.moments: dict[tuple[object, ...], tuple[Moment, ...]] = {}
+        self.ends: dict[tuple[bool, bool, int, bool], Lines] = {}
         self.inside: dict[bool, Part] = {}
-        self.beside: dict[tuple[int, int, bool, bool, bool], tuple[sharded.Passing, Part]] = {}
+        self.beside: dict[tuple[object, ...], tuple[sharded.Passing, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
         self.largest: dict[bool, Parameters] = {}
         train = spec.train
         assert train is not None
         self.microbatches = train.global_batch // (train.micro_batch * spec.parallel.dp)
+        recompute = train.recompute
+        # Which layers with experts are computed again hangs on where a chunk begins.
+        self.placed = not self.alike and recompute.name == "full" and bool(recompute.options)
 
     def kinds(self) -> tuple[LayerKept, ...]:
         """The kinds of layers that were met."""
@@ -79,78 +100,86 @@ class Book:
 
     def rank_class(self, stage: int) -> RankClass:
         """What the ranks of pipeline rank `stage` hold, moment by moment."""
-        spec, sizes = self.spec, self.sizes
-        chunks = self.by_stage[stage]
-        held = Parameters()
-        for chunk in chunks:
-            held += self.held(chunk)
-        always, update = self.states(held)
-        counts = [self.count(chunk) for chunk in chunks]
-        one = [sum(part.value_bytes for part in parts) for parts in counts]
+        spec, chunks = self.spec, self.by_stage[stage]
+        kept = [self.chunk(chunk) for chunk in chunks]
+        held = kept[0].held
+        for each in kept[1:]:
+            held += each.held
         flight = in_flight(
             spec.parallel.schedule,
             pp=spec.parallel.pp,
             microbatches=self.microbatches,
             stage=stage,
-            weights=one,
+            weights=tuple([each.value_bytes for each in kept]),
         )
-        activations = self.activations(chunks, counts, flight)
-        received = self.received if stage or len(chunks) > 1 else ()
-        moments: list[Moment] = []
-        waiting: Lines = ()
+        receives = stage > 0 or len(chunks) > 1
+        known = (*[each.number for each in kept], flight, receives)
+        if known not in self.moments:
+            self.moments[known] = tuple(self.passed(chunks, kept, held, flight, receives))
+        ranks = self.layout.world // spec.parallel.pp
+        return RankClass(stage, ranks, held, flight, self.moments[known])
+
+    def passed(
+        self,
+        chunks: list[Stage],
+        kept: list[Kept],
+        held: Parameters,
+        flight: tuple[int, ...],
+        receives: bool,
+    ) -> Iterator[Moment]:
+        """The moments of a step."""
+        sizes = self.sizes
+        always, update = self.states(held)
+        received = self.received if receives else ()
+        activations = self.activations(chunks, kept, flight)
         head = next((i for i, chunk in enumerate(chunks) if chunk.head), None)
         first = next((i for i, chunk in enumerate(chunks) if chunk.embedding), None)
         tied = first is not None and head is not None and sizes.model.tied_embeddings
         heads = head is not None and not tied
         again = not tied or sizes.model.embedding_norm
-        passed, running = self.passing(counts, self.end(chunks), received, head=heads, again=again)
+        end = 0 if head is None and first is None else sizes.vocab * sizes.model.hidden
+        passed, running = self.passing(kept, end, received, head=heads, again=again)
+        beside, rest = NOTHING, activations
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
-            waiting = saved if flight[head] > 1 else ()
+            beside = Part.of(saved if flight[head] > 1 else ())
             now = Part.of(saved, transient, passed.loss, received)
-            moments.append(Moment.of("loss", always, activations, now))
+            yield Moment.of("loss", always, activations, now)
             if sizes.stack.traced:
                 others = ends.loss_lines(sizes, flight[head] - 1)[0] if flight[head] > 1 else ()
                 now = Part.of(others, backward.head(sizes), passed.head, received)
-                moments.append(Moment.of("backward of the head", always, activations, now))
-        ends_held = backward.tied(sizes) if tied else ()
-        beside = Part.of(waiting, ends_held)
-        inside = self.backward(self.costliest(counts))
-        # Where one chunk is all there is, its backward has the head behind it.
-        rest = activations
-        if head is not None and len(chunks) == 1:
-            rest = self.activations(chunks, counts, flight, before_layers=False)
-        moments.append(Moment.of("backward", always, rest, beside, inside, running))
+                yield Moment.of("backward of the head", always, activations, now)
+            if tied:
+                beside = Part.of(beside.lines, backward.tied(sizes))
+            # Where one chunk is all there is, its backward has the head behind it.
+            if len(chunks) == 1:
+                rest = self.activations(chunks, kept, flight, before_layers=False)
+        inside = self.backward(self.costliest(kept))
+        yield Moment.of("backward", always, rest, beside, inside, running)
         if first is not None and sizes.stack.traced:
             left = [number - (place == first) for place, number in enumerate(flight)]
-            rest = self.activations(chunks, counts, tuple(left))
+            rest = self.activations(chunks, kept, tuple(left))
             now = Part.of(backward.embedding(sizes), passed.embedding)
-            moments.append(Moment.of("backward of the embedding", always, rest, beside, now))
-        moments.append(Moment.of("optimizer step", always, update))
-        return RankClass(stage, self.layout.world // spec.parallel.pp, held, flight, tuple(moments))
+            yield Moment.of("backward of the embedding", always, rest, beside, now)
+        yield update
 
     # ── Parts, each worked out once ───────────────────────────────────────────
 
-    def states(self, held: Parameters) -> tuple[Part, Part]:
-        """What a rank that holds `held` has at all times, and what its update takes besides."""
+    def states(self, held: Parameters) -> tuple[Part, Moment]:
+        """What a rank that holds `held` has at all times, and the moment of its update."""
         if held not in self.kept:
             kept = states.kept(self.spec, held, self.shards)
+            always = Part.of(kept.lines, self.fixed)
             update = states.update_lines(self.spec, held, self.shards, self.sizes.stack)
             self.kept[held] = kept
-            self.always[held] = Part.of(kept.lines, self.fixed), Part.of(update)
+            self.always[held] = always, Moment.of("optimizer step", always, Part.of(update))
         return self.always[held]
 
     def passing(
-        self,
-        counts: list[tuple[Count, ...]],
-        end: int,
-        received: Lines,
-        *,
-        head: bool,
-        again: bool,
+        self, kept: list[Kept], end: int, received: Lines, *, head: bool, again: bool
     ) -> tuple[sharded.Passing, Part]:
         """What sharding makes whole for a while, and all that runs beside a layer's backward."""
-        layer = self.biggest(counts).total
+        layer = self.biggest(kept).total
         key = (layer, end, bool(received), head, again)
         if key not in self.beside:
             passed = sharded.Passed(
@@ -176,21 +205,40 @@ class Book:
     def activations(
         self,
         chunks: list[Stage],
-        counts: list[tuple[Count, ...]],
+        kept: list[Kept],
         flight: tuple[int, ...],
         *,
         before_layers: bool = True,
     ) -> Part:
         """What all chunks keep of the microbatches in flight."""
         lines: list[Line] = []
-        kept = 0
-        for chunk, parts, number in zip(chunks, counts, flight, strict=True):
-            if number > 0:
-                for part in parts:
-                    lines.append(_activations(part, chunk, number, len(chunks)))
-                lines += ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
-                kept += number * sum(part.layers - part.again for part in parts)
-        return Part.of(lines, libraries.rounding(self.sizes.stack, kept))
+        value = layers = 0
+        for chunk, each, number in zip(chunks, kept, flight, strict=True):
+            if number <= 0:
+                continue
+            times = f"{number} microbatches x (" if number > 1 else ""
+            of_chunk = f" of chunk {chunk.chunk}" if len(chunks) > 1 else ""
+            for name, formula, one in each.words:
+                if one:
+                    words = f"{times}{formula})" if times else formula
+                    lines.append(Line(ACTIVATIONS, name + of_chunk, number * one, words, SAVED))
+            value += number * each.value_bytes
+            layers += number * each.layers
+            for line in self.end(chunk, number, before_layers):
+                lines.append(line)
+                value += line.value_bytes
+        for line in libraries.rounding(self.sizes.stack, layers):
+            lines.append(line)
+            value += line.value_bytes
+        return Part(tuple(lines), value)
+
+    def end(self, chunk: Stage, number: int, before_layers: bool) -> Lines:
+        """What the ends of a chunk keep of `number` microbatches."""
+        asked = (chunk.embedding, chunk.head, number, before_layers)
+        if asked not in self.ends:
+            lines = ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
+            self.ends[asked] = tuple([line for line in lines if line.value_bytes])
+        return self.ends[asked]
 
     @cached_property
     def running(self) -> Lines:
@@ -210,41 +258,39 @@ class Book:
         held = libraries.lines(self.sizes, self.spec.cluster.node.gpu)
         return (*reserve(self.spec), *held)
 
-    def held(self, chunk: Stage) -> Parameters:
-        """The parameters of a chunk on one rank."""
-        assert self.spec.model is not None
-        experts = self.spec.model.experts
-        mixed = 0
+    def chunk(self, chunk: Stage) -> Kept:
+        """What a chunk holds and keeps; all that differs is layers, experts and ends."""
+        experts, mixed = self.sizes.model.experts, 0
         if experts is not None:
             mixed = experts.layers_before(chunk.last + 1) - experts.layers_before(chunk.first)
-        key = (chunk.layers, mixed, chunk.embedding, chunk.head)
+        first = chunk.first if self.placed else 0
+        key = (chunk.layers, mixed, chunk.embedding, chunk.head, first)
         if key not in self.chunks:
-            self.chunks[key] = parameters_of(self.spec, chunk)
+            counts = self.layers.counts(chunk)
+            for part in counts:
+                self.used.setdefault(part.layer.experts, part.layer)
+            self.chunks[key] = Kept(
+                len(self.chunks),
+                parameters_of(self.spec, chunk),
+                counts,
+                sum(part.value_bytes for part in counts),
+                tuple(_words(part) for part in counts),
+                sum(part.layers - part.again for part in counts),
+            )
         return self.chunks[key]
 
-    def count(self, chunk: Stage) -> tuple[Count, ...]:
-        """The layers of a chunk by kind; without experts they follow from how many there are."""
-        if self.alike and chunk.layers in self.counts:
-            return self.counts[chunk.layers]
-        counts = self.layers.counts(chunk)
-        for part in counts:
-            self.used.setdefault(part.layer.experts, part.layer)
-        if self.alike:
-            self.counts[chunk.layers] = counts
-        return counts
-
-    def costliest(self, counts: list[tuple[Count, ...]]) -> LayerKept:
+    def costliest(self, kept: list[Kept]) -> LayerKept:
         """The layer that saves most."""
         if self.alike:
-            return counts[0][0].layer
-        kinds = [part.layer for parts in counts for part in parts]
+            return kept[0].counts[0].layer
+        kinds = [part.layer for each in kept for part in each.counts]
         return max(kinds, key=lambda each: each.whole_bytes)
 
-    def biggest(self, counts: list[tuple[Count, ...]]) -> Parameters:
+    def biggest(self, kept: list[Kept]) -> Parameters:
         """The parameters of the largest layer of the chunks, on one rank."""
         if self.alike:
             return self.of_layer(experts=False)
-        kinds = {part.layer.experts for parts in counts for part in parts if part.layers}
+        kinds = {part.layer.experts for each in kept for part in each.counts if part.layers}
         return max((self.of_layer(kind) for kind in kinds), key=lambda each: each.total)
 
     def of_layer(self, experts: bool) -> Parameters:
@@ -260,12 +306,6 @@ class Book:
             )
         return self.largest[experts]
 
-    def end(self, chunks: list[Stage]) -> int:
-        """The parameters of embedding or head on one rank, where a chunk has one."""
-        if not any(chunk.embedding or chunk.head for chunk in chunks):
-            return 0
-        return self.sizes.vocab * self.sizes.model.hidden
-
     def weight(self, kept: LayerKept) -> int:
         """The parameters of the largest single weight of a layer, on one rank."""
         model, parallel = self.sizes.model, self.spec.parallel
@@ -276,19 +316,16 @@ class Book:
         return model.hidden * max(-(-model.ffn // parallel.tp), self.sizes.heads * model.head_dim)
 
 
-def _activations(part: Count, chunk: Stage, in_flight: int, chunks: int) -> Line:
-    kept, plain = part.layer, part.layers - part.again
+def _words(part: Count) -> tuple[str, str, int]:
+    """Name, formula and bytes of what layers keep of one microbatch."""
+    kept = part.layer
     terms = [
         f"{layers} x {each}"
-        for layers, each in ((plain, kept.kept_bytes), (part.again, kept.input_bytes))
+        for layers, each in (
+            (part.layers - part.again, kept.kept_bytes),
+            (part.again, kept.input_bytes),
+        )
         if layers
     ]
-    formula = " + ".join(terms)
-    if in_flight != 1:
-        formula = f"{in_flight} microbatches x ({formula})"
     name = f"{part.layers} {'expert' if kept.experts else 'dense'} layers"
-    if chunks > 1:
-        name += f" of chunk {chunk.chunk}"
-    return Line(
-        "activations", name, in_flight * part.value_bytes, formula, "the layer's saved tensors"
-    )
+    return name, " + ".join(terms), part.value_bytes
