@@ -10,11 +10,16 @@ score of a query and a key is q·k / √d. Then, where it is asked for:
 
 `fused` is one kernel that keeps no scores: of torch's FlexAttention on a GPU, which is compiled
 when it first runs. `unfused` is the same written out, with all s² scores, and what `fused` is on
-CPUs. Heads are those of one rank: their slopes and sinks are given with them.
+CPUs. Heads are those of one rank: their slopes and sinks are given with them. So are its queries:
+`rows` are their positions where keys are those of all ranks, by default the same as the keys'.
+
+`block` and its `block_gradients` are attention over some of the keys, causal alone, with the
+log-sum-exp by which a whole row is joined.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from math import log2
 from typing import Any
@@ -38,15 +43,17 @@ def fused(
     cap: float = 0.0,
     slopes: Tensor | None = None,
     sinks: Tensor | None = None,
+    rows: Sequence[range] = (),
 ) -> Tensor:
     """Attention that keeps q, k, v, its output and a log-sum-exp a query; s² scores on CPUs."""
     if not _on_gpu(q):
-        return unfused(q, k, v, window=window, cap=cap, slopes=slopes, sinks=sinks)
+        return unfused(q, k, v, window=window, cap=cap, slopes=slopes, sinks=sinks, rows=rows)
     gqa = q.shape[1] != k.shape[1]
-    if window is None and not cap and slopes is None and sinks is None:
+    if window is None and not cap and slopes is None and sinks is None and not rows:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
-    bent = _bent(cap, slopes)
-    blocks = _blocks(q.shape[2], window, q.device)
+    at = _positions(q.shape[2], tuple(rows), q.device)
+    bent = _bent(cap, slopes, at)
+    blocks = _blocks(q.shape[2], window, q.device, k.shape[2], tuple(rows))
     if sinks is None:
         out: Tensor = _flex()(q, k, v, score_mod=bent, block_mask=blocks, enable_gqa=gqa)
         return out
@@ -64,6 +71,7 @@ def unfused(
     cap: float = 0.0,
     slopes: Tensor | None = None,
     sinks: Tensor | None = None,
+    rows: Sequence[range] = (),
 ) -> Tensor:
     """Attention written out, at least in float32; what it keeps of a score is its share of the
     softmax, and of a capped one the tanh besides."""
@@ -74,8 +82,8 @@ def unfused(
     scores = (of_q * q.shape[3] ** -0.5) @ of_k.transpose(2, 3)
     if cap:
         scores = torch.tanh(scores / cap) * cap
-    at = torch.arange(q.shape[2], device=q.device)
-    distance = at[:, None] - at
+    at = torch.arange(k.shape[2], device=q.device)
+    distance = _positions(q.shape[2], tuple(rows), q.device)[:, None] - at
     hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
     # Added: a mask that is filled in would be kept for the backward, of every layer.
     bias = torch.zeros_like(distance, dtype=scores.dtype).masked_fill(hidden, -torch.inf)
@@ -102,6 +110,87 @@ def slopes(heads: int, *, like: Tensor) -> Tensor:
     return torch.exp2(-found).to(wide(like.dtype))
 
 
+# ── Blocks of keys ────────────────────────────────────────────────────────────
+
+
+def block(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
+    """Output [b, heads, s, e] and log-sum-exp [b, heads, s] over keys [b, kv_heads, t, d].
+
+    `causal` says that the last query stands beside the last key. On GPUs one kernel in 16 bits;
+    else written out, at least in float32.
+    """
+    if _by_flash(q):
+        flash = torch.ops.aten._scaled_dot_product_flash_attention
+        scale = q.shape[-1] ** -0.5
+        out, lse, *_ = flash(*_even(q, k, v), 0.0, causal, False, scale=scale)
+        return out[..., : v.shape[-1]], lse
+    scores = _scores(q, k, causal)
+    lse = scores.logsumexp(-1)
+    out = (scores - lse.unsqueeze(-1)).exp_() @ _wide(v).unsqueeze(2)
+    return out.flatten(1, 2), lse.flatten(1, 2)
+
+
+def block_gradients(
+    gradient: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    *,
+    causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What this block has of the gradients of q, k and v.
+
+    `gradient` and `out` [b, heads, s, e] and `lse` [b, heads, s] are those of whole rows, of which
+    the block is a part: exp(score - lse) is the share of a key in its row.
+    """
+    if _by_flash(q):
+        wq, wk, wv = q.shape[-1], k.shape[-1], v.shape[-1]
+        given = _even(gradient, q, k, v, out)
+        backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+        # Of no dropout the seeds are not read.
+        seeds = [lse.new_zeros(2, dtype=torch.uint64), lse.new_zeros((), dtype=torch.uint64)]
+        lengths = (None, None, q.shape[2], k.shape[2])
+        of_q, of_k, of_v = backward(
+            *given, lse.contiguous(), *lengths, 0.0, causal, *seeds, scale=wq**-0.5
+        )
+        return of_q[..., :wq], of_k[..., :wk], of_v[..., :wv]
+    scores = _scores(q, k, causal)
+    heads = scores.shape[1:3]
+    gradient, of_k, of_v = _wide(gradient), _wide(k).unsqueeze(2), _wide(v).unsqueeze(2)
+    taken = (gradient * out).sum(-1, keepdim=True).unflatten(1, heads)
+    gradient = gradient.unflatten(1, heads)
+    shares = (scores - lse.unflatten(1, heads).unsqueeze(-1)).exp_()
+    of_scores = shares * (gradient @ of_v.transpose(-1, -2) - taken) * q.shape[-1] ** -0.5
+    return (
+        (of_scores @ of_k).flatten(1, 2),
+        (of_scores.transpose(-1, -2) @ _wide(q).unflatten(1, heads)).sum(2),
+        (shares.transpose(-1, -2) @ gradient).sum(2),
+    )
+
+
+def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """[b, kv_heads, heads / kv_heads, s, t]"""
+    queries = (_wide(q) * q.shape[-1] ** -0.5).unflatten(1, (k.shape[1], -1))
+    scores = queries @ _wide(k).unsqueeze(2).transpose(-1, -2)
+    if causal:
+        s, t = scores.shape[-2:]
+        hidden = torch.ones(s, t, dtype=torch.bool, device=q.device).triu(t - s + 1)
+        scores.masked_fill_(hidden, -torch.inf)
+    return scores
+
+
+def _by_flash(q: Tensor) -> bool:
+    return _on_gpu(q) and q.dtype in (torch.bfloat16, torch.float16)
+
+
+def _even(*tensors: Tensor) -> list[Tensor]:
+    """The same tensors with as many features each, a multiple of 8: zeros are added."""
+    width = -(-max(one.shape[-1] for one in tensors) // 8) * 8
+    return [F.pad(one, (0, width - one.shape[-1])) for one in tensors]
+
+
 # ── FlexAttention ─────────────────────────────────────────────────────────────
 
 
@@ -114,37 +203,53 @@ def _flex() -> Any:
     return torch.compile(flex_attention, dynamic=False)
 
 
-def _bent(cap: float, slopes: Tensor | None) -> Any:
+def _bent(cap: float, slopes: Tensor | None, at: Tensor) -> Any:
     """The function of a score, its batch, head, query and key; None where scores stay."""
 
     def bent(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         if cap:
             score = torch.tanh(score / cap) * cap
         if slopes is not None:
-            score = score - slopes[h] * (i - j)
+            score = score - slopes[h] * (at[i] - j)
         return score
 
     return bent if cap or slopes is not None else None
 
 
 @cache
-def _blocks(s: int, window: int | None, device: torch.device) -> BlockMask:
+def _blocks(
+    s: int,
+    window: int | None,
+    device: torch.device,
+    keys: int | None = None,
+    rows: tuple[range, ...] = (),
+) -> BlockMask:
     """Which blocks of keys each block of queries sees: in part, or whole.
 
-    The same as `create_block_mask`, which would look at all s² pairs.
+    The same as `create_block_mask`, which would look at all pairs. Queries ascend in `rows`.
     """
-    reach = s if window is None else window
+    t = s if keys is None else keys
+    reach = t if window is None else window
+    at = _positions(s, rows, device)
 
     def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j <= i) & (i - j < reach)
+        return (j <= at[i]) & (at[i] - j < reach)
 
-    at = torch.arange(-(-s // BLOCK), device=device)
-    apart = (at[:, None] - at) * BLOCK
-    some = (apart > -BLOCK) & (apart - BLOCK + 1 < reach)
-    within = (at + 1) * BLOCK <= s
-    whole = (apart >= BLOCK) & (apart + BLOCK <= reach) & within & within[:, None]
+    starts = torch.arange(0, s, BLOCK, device=device)
+    first, last = at[starts, None], at[(starts + BLOCK).clamp(max=s) - 1, None]
+    left = torch.arange(0, t, BLOCK, device=device)
+    right = left + BLOCK - 1
+    some = (left <= last) & (first - right < reach)
+    whole = (right <= first) & (last - left < reach)
+    whole &= (right < t) & (starts[:, None] + BLOCK <= s)
     lists = [part for kind in (some & ~whole, whole) for part in _listed(kind)]
-    return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=seen, seq_lengths=(s, s))
+    return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=seen, seq_lengths=(s, t))
+
+
+def _positions(s: int, rows: tuple[range, ...], device: torch.device) -> Tensor:
+    """[s], int64."""
+    runs = [torch.arange(one.start, one.stop, device=device) for one in rows or (range(s),)]
+    return torch.cat(runs)
 
 
 def _listed(kind: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,419 @@
+"""Context parallelism: attention over sequences that are cut over the ranks of one axis.
+
+Queries are [b, heads, s/n, d], keys [b, kv_heads, s/n, d] and values [b, kv_heads, s/n, e] of the
+tokens of one rank; attention is causal over all s of them, the score of a query and a key is
+q·k / √d. Which tokens a rank has:
+
+    head_tail   chunks r and 2n-1-r of 2n: under a causal mask every rank has the same work
+    piece       piece r of n
+
+`ring` and `gathered` take tokens as `head_tail` deals them out, `to_heads` and `to_sequence` either
+way. Each docstring says what is sent forward and backward, in the dtype of the keys. Outputs of
+blocks of keys are joined by their log-sum-exp, and backwards are written out with that of the whole
+row (arXiv:2310.01889, arXiv:2205.14135), so that no block is computed twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from parlay.runtime import attention
+from parlay.runtime.attention import block, block_gradients
+from parlay.runtime.collectives import all_gather, reduce_scatter
+from parlay.runtime.mesh import Axis
+from parlay.runtime.precision import wide
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# ── Tokens of a rank ──────────────────────────────────────────────────────────
+
+
+def head_tail(s: int, *, axis: Axis, device: torch.device | None = None) -> Tensor:
+    """The positions [s/n] of this rank's tokens: chunks r and 2n-1-r of 2n, int64."""
+    rows = _rows(_chunk(s, 2 * axis.size), axis)
+    return torch.cat([torch.arange(one.start, one.stop, device=device) for one in rows])
+
+
+def piece(s: int, *, axis: Axis, device: torch.device | None = None) -> Tensor:
+    """The positions [s/n] of this rank's tokens: piece r of n, int64."""
+    size = _chunk(s, axis.size)
+    return torch.arange(axis.rank * size, (axis.rank + 1) * size, device=device)
+
+
+def _chunk(s: int, chunks: int) -> int:
+    size, rest = divmod(s, chunks)
+    if rest:
+        raise ValueError(f"a sequence of {s} does not divide into {chunks} chunks")
+    return size
+
+
+def _rows(chunk: int, axis: Axis) -> tuple[range, range]:
+    """The positions of chunks r and 2n-1-r of `chunk` tokens."""
+    first, last = axis.rank, 2 * axis.size - 1 - axis.rank
+    return range(first * chunk, (first + 1) * chunk), range(last * chunk, (last + 1) * chunk)
+
+
+def _joined(parts: Tensor, *, folded: bool) -> Tensor:
+    """[n, b, heads, s/n, d], by rank -> [b, heads, s, d], by position.
+
+    `folded` says that ranks have chunks r and 2n-1-r: then the first chunks of all ranks come
+    first, and behind them the second ones, those of the last rank first.
+    """
+    if not folded:
+        return parts.permute(1, 2, 0, 3, 4).flatten(2, 3)
+    heads, tails = parts.unflatten(3, (2, -1)).unbind(3)
+    return torch.cat([heads, tails.flip(0)]).permute(1, 2, 0, 3, 4).flatten(2, 3)
+
+
+def _parted(x: Tensor, n: int, *, folded: bool) -> Tensor:
+    """[b, heads, s, d], by position -> [n, b, heads, s/n, d], by rank."""
+    if not folded:
+        return x.unflatten(2, (n, -1)).permute(2, 0, 1, 3, 4).contiguous()
+    heads, tails = x.unflatten(2, (2 * n, -1)).permute(2, 0, 1, 3, 4).chunk(2)
+    return torch.cat([heads, tails.flip(0)], dim=3)
+
+
+# ── Ring ──────────────────────────────────────────────────────────────────────
+
+
+def ring(q: Tensor, k: Tensor, v: Tensor, *, axis: Axis, sinks: Tensor | None = None) -> Tensor:
+    """Attention of q, k and v -> [b, heads, s/n, e]; keys and values go round.
+
+    `sinks` [heads] are one more score a head, of no value.
+
+    Forward: n - 1 times send and recv of keys and values [b, kv_heads, s/n, d + e], the next while
+    one is used. Backward: as often once more, and n times send and recv of their gradient, which
+    comes home with the last.
+    """
+    out: Tensor = _Ring.apply(q, k, v, sinks, axis)
+    return out
+
+
+class _Ring(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, axis: Axis
+    ) -> Tensor:
+        pair = own = torch.cat([k, v], dim=-1)
+        ctx.axis, ctx.widths = axis, (k.shape[-1], v.shape[-1])
+        found = _Merged(q, v.shape[-1])
+        for turn in range(axis.size):
+            coming = _Passed(pair, axis) if turn + 1 < axis.size else None
+            rows, columns = _seen(turn, q.shape[2], axis)
+            keys, values = pair[:, :, columns].split(ctx.widths, dim=-1)
+            found.add(rows, *block(q[:, :, rows], keys, values, causal=turn == 0))
+            pair = coming.wait() if coming is not None else pair
+        out, lse = found.done(sinks)
+        ctx.save_for_backward(q, own, out, lse, sinks)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, pair, out, lse, sinks = ctx.saved_tensors
+        axis: Axis = ctx.axis
+        of_q = torch.zeros_like(q, dtype=wide(q.dtype))
+        sent: _Passed | None = None
+        for turn in range(axis.size):
+            coming = _Passed(pair, axis) if turn + 1 < axis.size else None
+            rows, columns = _seen(turn, q.shape[2], axis)
+            keys, values = pair[:, :, columns].split(ctx.widths, dim=-1)
+            mine, of_keys, of_values = block_gradients(
+                gradient[:, :, rows],
+                q[:, :, rows],
+                keys,
+                values,
+                out[:, :, rows],
+                lse[:, :, rows],
+                causal=turn == 0,
+            )
+            of_q[:, :, rows] += mine
+            of_pair = torch.zeros_like(pair, dtype=of_q.dtype)
+            of_pair[:, :, columns] = torch.cat([of_keys, of_values], dim=-1)
+            if sent is not None:
+                of_pair += sent.wait()
+            sent = _Passed(of_pair.to(pair.dtype), axis, tag=1)
+            pair = coming.wait() if coming is not None else pair
+        assert sent is not None
+        of_k, of_v = sent.wait().split(ctx.widths, dim=-1)
+        return of_q.to(q.dtype), of_k, of_v, _of_sinks(sinks, gradient, out, lse), None
+
+
+def _seen(turn: int, tokens: int, axis: Axis) -> tuple[slice, slice]:
+    """Which of this rank's queries see which of the keys that have come `turn` ranks far.
+
+    Of an earlier rank the first chunk lies before both of ours, its second one behind them; both
+    chunks of a later rank lie between ours.
+    """
+    half = tokens // 2
+    if turn == 0:
+        return slice(tokens), slice(tokens)
+    return (slice(tokens), slice(half)) if turn <= axis.rank else (slice(half, None), slice(tokens))
+
+
+class _Passed:
+    """A tensor on its way to the next rank of the ring, and that of the one before."""
+
+    def __init__(self, x: Tensor, axis: Axis, *, tag: int = 0) -> None:
+        self.x, self.came = (
+            x.contiguous(),
+            torch.empty_like(x, memory_format=torch.contiguous_format),
+        )
+        peers = (axis.rank + 1) % axis.size, (axis.rank - 1) % axis.size
+        pairs = zip((dist.isend, dist.irecv), (self.x, self.came), peers, strict=True)
+        self.works = dist.batch_isend_irecv(
+            [dist.P2POp(op, one, group=axis.group, tag=tag, group_peer=to) for op, one, to in pairs]
+        )
+
+    def wait(self) -> Tensor:
+        """What came."""
+        for work in self.works:
+            work.wait()
+        return self.came
+
+
+# ── Blocks of keys ────────────────────────────────────────────────────────────
+
+
+class _Merged:
+    """Attention over more and more keys: outputs of blocks, joined by their log-sum-exp."""
+
+    def __init__(self, q: Tensor, width: int) -> None:
+        self.dtype, shape = q.dtype, q.shape[:-1]
+        self.out = q.new_zeros(*shape, width, dtype=wide(q.dtype))
+        self.lse = torch.full(shape, -torch.inf, dtype=self.out.dtype, device=q.device)
+
+    def add(self, rows: slice, out: Tensor, lse: Tensor) -> None:
+        """What the queries `rows` see besides: `out` [b, heads, rows, e], `lse` [b, heads, rows]"""
+        before, lse = self.lse[:, :, rows], lse.to(self.lse.dtype)
+        both = torch.logaddexp(before, lse)
+        kept = self.out[:, :, rows] * (before - both).exp().unsqueeze(-1)
+        self.out[:, :, rows] = kept + out * (lse - both).exp().unsqueeze(-1)
+        self.lse[:, :, rows] = both
+
+    def done(self, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Output and log-sum-exp, in which sinks count."""
+        lse = self.lse
+        if sinks is not None:
+            lse = torch.logaddexp(lse, sinks.to(lse.dtype)[:, None])
+            self.out *= (self.lse - lse).exp().unsqueeze(-1)
+        return self.out.to(self.dtype), lse
+
+
+def _of_sinks(sinks: Tensor | None, gradient: Tensor, out: Tensor, lse: Tensor) -> Tensor | None:
+    """A sink's share of the softmax takes from the output what it has, and gives nothing."""
+    if sinks is None:
+        return None
+    share = (sinks.to(lse.dtype)[:, None] - lse).exp()
+    taken = (gradient.to(lse.dtype) * out).sum(-1)
+    return -(share * taken).sum((0, 2)).to(sinks.dtype)
+
+
+# ── All keys at once ──────────────────────────────────────────────────────────
+
+
+def gathered(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    axis: Axis,
+    window: int | None = None,
+    cap: float = 0.0,
+    slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attention of q, k and v -> [b, heads, s/n, e]; the rest is as `attention` has it.
+
+    Forward: all_gather of keys and values to [b, kv_heads, s, d + e]; a rank keeps its own alone.
+    Backward: the same again, reduce_scatter of their gradient. Where scores are bent or hidden it
+    computes the forward again, too.
+    """
+    if window is None and not cap and slopes is None:
+        out: Tensor = _Gathered.apply(q, k, v, sinks, axis)
+    else:
+        out = _Again.apply(q, k, v, sinks, slopes, window, cap, axis)
+    return out
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, axis: Axis
+    ) -> Tensor:
+        own = torch.cat([k, v], dim=-1)
+        ctx.axis, ctx.widths = axis, (k.shape[-1], v.shape[-1])
+        whole = _gather(own, axis)
+        found = _Merged(q, v.shape[-1])
+        for rows, columns in _before(q.shape[2], axis):
+            keys, values = whole[:, :, columns].split(ctx.widths, dim=-1)
+            found.add(rows, *block(q[:, :, rows], keys, values, causal=True))
+        out, lse = found.done(sinks)
+        ctx.save_for_backward(q, own, out, lse, sinks)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, own, out, lse, sinks = ctx.saved_tensors
+        whole = _gather(own, ctx.axis)
+        of_whole = torch.zeros_like(whole, dtype=wide(q.dtype))
+        of_q = []
+        for rows, columns in _before(q.shape[2], ctx.axis):
+            keys, values = whole[:, :, columns].split(ctx.widths, dim=-1)
+            mine, of_keys, of_values = block_gradients(
+                gradient[:, :, rows],
+                q[:, :, rows],
+                keys,
+                values,
+                out[:, :, rows],
+                lse[:, :, rows],
+                causal=True,
+            )
+            of_q.append(mine.to(q.dtype))
+            of_whole[:, :, columns] += torch.cat([of_keys, of_values], dim=-1)
+        of_k, of_v = _scatter(of_whole.to(own.dtype), ctx.axis).split(ctx.widths, dim=-1)
+        of_sinks = _of_sinks(sinks, gradient, out, lse)
+        return torch.cat(of_q, dim=2), of_k, of_v, of_sinks, None
+
+
+class _Again(torch.autograd.Function):
+    """Of which nothing is kept but what it was given: kernels of bent scores give no log-sum-exp
+    that a backward of a part of the rows could start from."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sinks: Tensor | None,
+        slopes: Tensor | None,
+        window: int | None,
+        cap: float,
+        axis: Axis,
+    ) -> Tensor:
+        own = torch.cat([k, v], dim=-1)
+        ctx.axis, ctx.widths = axis, (k.shape[-1], v.shape[-1])
+        rows = _rows(q.shape[2] // 2, axis)
+        ctx.asked = {"window": window, "cap": cap, "slopes": slopes, "rows": rows}
+        ctx.save_for_backward(q, own, sinks)
+        keys, values = _gather(own, axis).split(ctx.widths, dim=-1)
+        return attention.fused(q, keys, values, sinks=sinks, **ctx.asked)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, own, sinks = ctx.saved_tensors
+        given = [q, _gather(own, ctx.axis), *([] if sinks is None else [sinks])]
+        with torch.enable_grad():
+            given = [one.detach().requires_grad_() for one in given]
+            keys, values = given[1].split(ctx.widths, dim=-1)
+            of = None if sinks is None else given[2]
+            out = attention.fused(given[0], keys, values, sinks=of, **ctx.asked)
+        of_q, of_whole, *of_sinks = torch.autograd.grad(out, given, gradient)
+        of_k, of_v = _scatter(of_whole, ctx.axis).split(ctx.widths, dim=-1)
+        return of_q, of_k, of_v, *(of_sinks or [None]), None, None, None, None
+
+
+def _before(tokens: int, axis: Axis) -> list[tuple[slice, slice]]:
+    """Each chunk of this rank's queries, and the keys up to its last one."""
+    half = tokens // 2
+    first, last = _rows(half, axis)
+    return [
+        (slice(half), slice(first.stop)),
+        (slice(half, None), slice(last.stop)),
+    ]
+
+
+def _gather(own: Tensor, axis: Axis) -> Tensor:
+    """[b, heads, s/n, d] -> [b, heads, s, d]"""
+    parts = own.new_empty(axis.size, *own.shape)
+    all_gather(parts.flatten(0, 1), own.contiguous(), group=axis.group)
+    return _joined(parts, folded=True)
+
+
+def _scatter(whole: Tensor, axis: Axis) -> Tensor:
+    """[b, heads, s, d] -> [b, heads, s/n, d], summed over the ranks."""
+    parts = _parted(whole, axis.size, folded=True)
+    own = torch.empty_like(parts[0])
+    reduce_scatter(own, parts.flatten(0, 1), group=axis.group)
+    return own
+
+
+# ── Heads for pieces of the sequence ──────────────────────────────────────────
+
+
+def to_heads(
+    q: Tensor, k: Tensor, v: Tensor, *, axis: Axis, folded: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All heads of a piece of the sequence -> a part of the heads, over the whole of it:
+    [b, heads, s/n, d] -> [b, heads/n, s, d] (arXiv:2309.14509).
+
+    Fewer key/value heads than ranks are copied. `folded` says that ranks have the tokens of
+    `head_tail`, not of `piece`.
+
+    Forward: all_to_all of the queries, another of keys and values together. Backward: both again.
+    """
+    kv_heads, widths = k.shape[1], (k.shape[-1], v.shape[-1])
+    pair = torch.cat([k, v], dim=-1)
+    if kv_heads < axis.size:
+        pair = pair.repeat_interleave(axis.size // kv_heads, 1)
+    query: Tensor = _ToHeads.apply(q, axis, folded)
+    pair = _ToHeads.apply(pair, axis, folded)
+    keys, values = pair.split(widths, dim=-1)
+    return query, keys, values
+
+
+def to_sequence(x: Tensor, *, axis: Axis, folded: bool = False) -> Tensor:
+    """The way back: [b, heads/n, s, d] -> [b, heads, s/n, d].
+
+    Forward: all_to_all. Backward: all_to_all.
+    """
+    out: Tensor = _ToSequence.apply(x, axis, folded)
+    return out
+
+
+class _ToHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: Axis, folded: bool) -> Tensor:
+        ctx.axis, ctx.folded = axis, folded
+        return _dealt(x, axis, folded)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _collected(gradient, ctx.axis, ctx.folded), None, None
+
+
+class _ToSequence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, axis: Axis, folded: bool) -> Tensor:
+        ctx.axis, ctx.folded = axis, folded
+        return _collected(x, axis, folded)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _dealt(gradient, ctx.axis, ctx.folded), None, None
+
+
+def _dealt(x: Tensor, axis: Axis, folded: bool) -> Tensor:
+    """[b, heads, s/n, d] -> [b, heads/n, s, d]"""
+    return _joined(_exchanged(x.unflatten(1, (axis.size, -1)).movedim(1, 0), axis), folded=folded)
+
+
+def _collected(x: Tensor, axis: Axis, folded: bool) -> Tensor:
+    """[b, heads/n, s, d] -> [b, heads, s/n, d]"""
+    parts = _exchanged(_parted(x, axis.size, folded=folded), axis)
+    return parts.movedim(0, 1).flatten(1, 2)
+
+
+def _exchanged(parts: Tensor, axis: Axis) -> Tensor:
+    """[n, ...]: part i goes to rank i, and part i comes from it."""
+    parts = parts.contiguous()
+    came = torch.empty_like(parts)
+    dist.all_to_all_single(came, parts, group=axis.group)
+    return came
