@@ -109,11 +109,14 @@ class Grid:
         return [[first + offset for offset in inside] for first in firsts]
 
     def runs(self, axis: str, pieces: int) -> list[list[int]]:
-        """Each group of `axis` cut into `pieces` equal runs of neighbours."""
-        size, rest = divmod(self.size(axis), pieces)
+        """Each group of `axis`, or of a plane such as `dp_cp`, cut into `pieces` equal runs of
+        neighbours."""
+        axes = tuple(axis.split("_"))
+        ranks = self.size(*axes)
+        size, rest = divmod(ranks, pieces)
         if rest or not size:
-            raise ValueError(f"{self.size(axis)} ranks of {axis} do not divide into {pieces} runs")
-        groups = self.groups((axis,))
+            raise ValueError(f"{ranks} ranks of {axis} do not divide into {pieces} runs")
+        groups = self.groups(axes)
         return [group[at : at + size] for group in groups for at in range(0, len(group), size)]
 
     def across(self, axis: str, pieces: int) -> list[list[int]]:

@@ -208,7 +208,9 @@ class Comparisons:
             if pieces:
                 words = f"the ranks of stage {owner.stage}, tp {owner.tp}"
                 if self.shard is not None:
-                    words += f", copy {self.grid.coordinate(rank, 'dp') // self.shard}"
+                    plane = [axis for axis in self.grid.axes if axis in ("dp", "cp")]
+                    place = self.grid.group_of(rank, plane).index(rank)
+                    words += f", copy {place // self.shard}"
                 owner = owner._replace(words=words)
             owners.append(owner)
             for step, gradients in enumerate(record["gradients"]):

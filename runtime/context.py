@@ -157,10 +157,11 @@ class _Passed:
     """A tensor on its way to the next rank of the ring, and that of the one before."""
 
     def __init__(self, x: Tensor, axis: Axis, *, tag: int = 0) -> None:
-        self.x, self.came = (
-            x.contiguous(),
-            torch.empty_like(x, memory_format=torch.contiguous_format),
-        )
+        self.works: list[dist.Work] = []
+        self.x = self.came = x.contiguous()
+        if axis.size == 1:
+            return
+        self.came = torch.empty_like(self.x)
         peers = (axis.rank + 1) % axis.size, (axis.rank - 1) % axis.size
         pairs = zip((dist.isend, dist.irecv), (self.x, self.came), peers, strict=True)
         self.works = dist.batch_isend_irecv(

@@ -159,9 +159,9 @@ def _group(given: dict[str, Any]) -> tuple[str, int]:
 def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     """The axes that `ranks` differ on, joined by `_`; None where they are no whole group of them.
 
-    Parts of one axis have names too: `pp.ends` is the first and the last of it, `tp/2` two
-    neighbours, `dp%2` every second rank. This names a group by who is in it, whatever the code that
-    made it calls it.
+    Parts of them have names too: `pp.ends` is the first and the last of an axis, `tp/2` two
+    neighbours, `dp%2` every second rank, `cp_dp/4` four neighbours of a plane. This names a group
+    by who is in it, whatever the code that made it calls it.
     """
     places = [grid.coordinates(rank) for rank in ranks]
     axes = [axis for axis in grid.axes if len({place[axis] for place in places}) > 1]
@@ -170,11 +170,12 @@ def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     if len(axes) == 1:
         if sorted(ranks) in grid.ends(axes[0]):
             return f"{axes[0]}.ends"
-        pieces, rest = divmod(grid.size(axes[0]), len(ranks))
-        if not rest and sorted(ranks) in grid.runs(axes[0], pieces):
-            return f"{axes[0]}/{len(ranks)}"
-        if not rest and sorted(ranks) in grid.across(axes[0], len(ranks)):
-            return f"{axes[0]}%{pieces}"
+    plane = "_".join(axes)
+    pieces, rest = divmod(grid.size(*axes), len(ranks)) if axes else (0, 1)
+    if not rest and sorted(ranks) in grid.runs(plane, pieces):
+        return f"{plane}/{len(ranks)}"
+    if not rest and sorted(ranks) in grid.across(plane, len(ranks)):
+        return f"{plane}%{pieces}"
     return None
 
 

@@ -66,9 +66,12 @@ class TokenStream:
 
 
 class Loader:
-    """The microbatches of one data-parallel rank."""
+    """The microbatches of one data-parallel rank; of each sequence the tokens at the positions
+    `own`, by default all."""
 
-    def __init__(self, plan: Plan, *, rank: int, ranks: int) -> None:
+    def __init__(
+        self, plan: Plan, *, rank: int, ranks: int, own: torch.Tensor | None = None
+    ) -> None:
         batch = plan.batch
         share, rest = divmod(batch.global_batch, batch.micro_batch * ranks)
         if rest:
@@ -77,6 +80,7 @@ class Loader:
                 f"{batch.micro_batch} on {ranks} data-parallel ranks"
             )
         self.rank, self.ranks, self.microbatches = rank, ranks, share
+        self.own = own
         self.micro_batch, self.global_batch, self.seq = (
             batch.micro_batch,
             batch.global_batch,
@@ -92,7 +96,8 @@ class Loader:
         self._check()
 
     def batch(self, step: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """This rank's microbatches `(tokens, labels)`, each [micro_batch, seq] int64."""
+        """This rank's microbatches `(tokens, labels)`, each [micro_batch, seq] int64, or as many
+        tokens of each sequence as are its own."""
         microbatches = []
         for k in range(self.microbatches):
             piece = k * self.ranks + self.rank
@@ -138,6 +143,8 @@ class Loader:
         tokens, labels = both[:, :-1].contiguous(), both[:, 1:].clone()
         if self.stream.pad is not None:
             labels[labels == self.stream.pad] = IGNORED
+        if self.own is not None:
+            return tokens[:, self.own], labels[:, self.own]
         return tokens, labels
 
     def _check(self) -> None:

@@ -57,6 +57,8 @@ class Mesh:
     kv: Axis
     shard: Axis
     replicate: Axis
+    inner: Axis
+    outer: Axis
     embedding: Axis
 
     def __init__(self, grid: Grid, *, planes: Sequence[tuple[str, ...]] = ()) -> None:

@@ -90,6 +90,7 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
             grid=grid,
             kv_heads=plan.model.kv_heads,
             shard=plan.get("shard"),
+            cp_inner=plan.get("cp_inner"),
         )
         for name, comparison in comparisons.by_name().items():
             result[name] = comparison.result()

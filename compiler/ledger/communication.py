@@ -109,11 +109,21 @@ def microbatches(spec: Spec) -> int:
     return train.global_batch // (train.micro_batch * spec.parallel.dp)
 
 
+def tokens_of(spec: Spec) -> int:
+    """Tokens of one microbatch on one rank of tp: micro-batch · seq / cp."""
+    train = spec.train
+    assert train is not None
+    return train.micro_batch * train.seq // spec.parallel.cp
+
+
 def _on_stage(counter: _Counter, spec: Spec, layout: Layout, stage: int) -> None:
     held = [s for s in layout.stages if s.stage == stage]
     if spec.parallel.tp > 1:
         for chunk in held:
             _tensor_parallel(counter, spec, chunk)
+    if spec.parallel.cp > 1:
+        for chunk in held:
+            _context_parallel(counter, spec, chunk)
     if spec.parallel.pp > 1:
         for chunk in held:
             _pipeline(counter, spec, chunk, last=chunk.head)
@@ -127,7 +137,7 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     """Megatron's f and g (arXiv:1909.08053), or as gather and scatter (arXiv:2205.05198)."""
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
-    tokens = train.micro_batch * train.seq
+    tokens = tokens_of(spec)
     activation, count = tokens * model.hidden, microbatches(spec)
     pairs = 2 * chunk.layers  # attention and MLP each have a column and a row side
 
@@ -160,7 +170,7 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     layers, count = recomputed_layers(train.recompute, chunk.layers), microbatches(spec)
-    activation = train.micro_batch * train.seq * model.hidden
+    activation = tokens_of(spec) * model.hidden
     rows = 2 if model.norm_placement != "before" else 1
     columns = 2 * layers
     if train.recompute.name == "selective":
@@ -176,7 +186,7 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     else:
         send("all_reduce", rows * layers)
     if model.qk_norm == "full" and train.recompute.name == "full":
-        tokens = 2 * train.micro_batch * train.seq
+        tokens = 2 * tokens_of(spec)
         counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=layers * count)
 
 
@@ -188,10 +198,65 @@ def recomputed_layers(recompute: Setting, layers: int) -> int:
     return min(first, layers) if first is not None else -(-layers // (every or 1))
 
 
+def _context_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
+    """What attention sends where the sequence is cut, as `runtime/context.py` says.
+
+    ring: keys and values go round forward and backward, all but the last turn; their gradient
+    comes home. allgather: they are gathered forward and backward, their gradient is scattered.
+    ulysses: queries, keys and values, and the output, each way; a ring may stand around it. Layers
+    that are computed again do their forward's again; attention alone never is, since its kernels
+    keep no scores.
+    """
+    train, parallel, dtypes = spec.train, spec.parallel, dtypes_of(spec)
+    assert train is not None
+    tokens, inner = tokens_of(spec), dealt(parallel)
+    forwards = chunk.layers + recomputed_layers(train.recompute, chunk.layers)
+    query, pair, out = (tokens * width for width in context_widths(spec))
+
+    def send(collective: str, elements: int, calls: int) -> None:
+        calls *= microbatches(spec)
+        counter.add("cp", collective, dtypes.compute, elements=elements, calls=calls)
+
+    if inner > 1:
+        for elements in (query, pair, out):
+            send("all_to_all", elements, forwards + chunk.layers)
+    if parallel.cp_method.name == "allgather":
+        send("all_gather", parallel.cp * pair, forwards + chunk.layers)
+        send("reduce_scatter", parallel.cp * pair, chunk.layers)
+        return
+    outer = parallel.cp // inner
+    if outer > 1:
+        for collective in ("send", "recv"):
+            send(collective, pair, forwards * (outer - 1) + chunk.layers * (2 * outer - 1))
+
+
+def dealt(parallel: Parallel) -> int:
+    """Ranks that the heads of one rank of tp are dealt out over; 1 where each has all of them."""
+    method = parallel.cp_method
+    if method.name == "ulysses":
+        return parallel.cp
+    inner: int = method["inner"] if method.name == "ulysses_ring" and parallel.cp > 1 else 1
+    return inner
+
+
+def context_widths(spec: Spec) -> tuple[int, int, int]:
+    """Features a token of the queries, of keys and values together, and of the output of one rank
+    of tp. Heads dealt out over more ranks than there are are copied first."""
+    model, parallel = spec.model, spec.parallel
+    assert model is not None
+    heads, kv_heads = -(-model.heads // parallel.tp), -(-model.kv_heads // parallel.tp)
+    query, out = model.head_dim, model.head_dim
+    if model.mla is not None:
+        kv_heads = heads
+        query, out = model.mla.nope_dim + model.mla.rope_dim, model.mla.v_dim
+    kv_heads = max(kv_heads, dealt(parallel))
+    return heads * query, kv_heads * (query + out), heads * out
+
+
 def _pipeline(counter: _Counter, spec: Spec, chunk: Stage, *, last: bool) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
-    message = train.micro_batch * train.seq * model.hidden // _sequence_cut(spec.parallel)
+    message = tokens_of(spec) * model.hidden // _sequence_cut(spec.parallel)
     borders = (0 if chunk.embedding else 1) + (0 if last else 1)
     for collective in ("send", "recv"):
         counter.add(
@@ -210,20 +275,21 @@ def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
     parallel, dtypes = spec.parallel, dtypes_of(spec)
     tp = parallel.tp
     numel = sum(times * row.on_rank(tp=tp) for row, times in shared.rows_of(spec, held))
-    if parallel.dp > 1 and any(chunk.head for chunk in held):
-        counter.add("dp", "all_reduce", "int64", elements=1)  # labels that count
-        counter.add("dp", "all_reduce", dtypes.wide, elements=1)  # the loss
+    replicas, batch = parallel.dp * parallel.cp, "dp_cp" if parallel.cp > 1 else "dp"
+    if replicas > 1 and any(chunk.head for chunk in held):
+        counter.add(batch, "all_reduce", "int64", elements=1)  # labels that count
+        counter.add(batch, "all_reduce", dtypes.wide, elements=1)  # the loss
     if parallel.tp > 1 and parallel.sequence_parallel:
         counter.add("tp", "all_reduce", dtypes.gradients, elements=shared.whole(spec, held))
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
-    if parallel.dp > 1 and parallel.zero > 0:
+    if replicas > 1 and parallel.zero > 0:
         _sharded(counter, spec, held, numel)
         counter.add("world", "all_reduce", dtypes.wide, elements=1)
         return
-    if parallel.dp > 1:
+    if replicas > 1:
         for elements in _buckets(numel):
-            counter.add("dp", "all_reduce", dtypes.gradients, elements=elements)
+            counter.add(batch, "all_reduce", dtypes.gradients, elements=elements)
     if parallel.tp * parallel.pp > 1:
         group = "_".join(a for a in ("tp", "pp") if getattr(parallel, a) > 1)
         counter.add(group, "all_reduce", dtypes.wide, elements=1)
@@ -237,7 +303,8 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
     """
     parallel, dtypes, count = spec.parallel, dtypes_of(spec), microbatches(spec)
     ranks = parallel.shard
-    group = "dp" if ranks == parallel.dp else "shard"
+    replicas = parallel.dp * parallel.cp
+    group = "shard" if ranks < replicas else "dp_cp" if parallel.cp > 1 else "dp"
 
     def send(collective: str, dtype: str, sent: units.Sent, times: int = 1) -> None:
         if ranks > 1:
@@ -259,7 +326,7 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
             send("all_gather", dtypes.compute, each)
         else:
             send("all_gather", dtypes.compute, gathered, count)
-    if ranks < parallel.dp:
+    if ranks < replicas:
         for elements in _buckets(owned):
             counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
 

@@ -137,10 +137,13 @@ def test_recomputed_experts_exchange_again(recompute: str, passes: int) -> None:
 def test_recomputed_attention_turns_its_ring_again() -> None:
     count = 8 * 32 // 2
     sent = {
-        again: calls(small("cp = 4", f"recompute = {again}"), "cp")["send"] / count
+        again: calls(small("cp = 4", f"recompute = {again}  {stack}"), "cp")["send"] / count
         for again in ("none", "selective", "selective(mlp)", "full")
+        for stack in ('stack = "megatron-2025"',)
     }
     assert sent == {"none": 10, "selective": 13, "selective(mlp)": 10, "full": 13}
+    # Our own kernels keep no scores that could be made again.
+    assert calls(small("cp = 4", "recompute = selective"), "cp")["send"] / count == 10
 
 
 def test_what_ranks_of_a_replica_share_is_summed() -> None:

@@ -8,7 +8,7 @@ from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch import copied, groups, model_code, train_code
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import comment
+from parlay.compiler.backends.torch.wrap import comment, tuple_of
 
 WIDTH: Final = 80
 
@@ -26,8 +26,9 @@ def context(structure: Structure) -> dict[str, Any]:
         "dp": structure.dp,
         "sp": structure.sp,
         "class_name": Code(structure.class_name),
-        "parameters": Code("plan: Plan, mesh: Mesh" if structure.tp else "plan: Plan"),
-        "arguments": Code("plan, mesh" if structure.tp else "plan"),
+        "parameters": Code("plan: Plan, mesh: Mesh" if structure.told_mesh else "plan: Plan"),
+        "mlp_parameters": Code("plan: Plan, mesh: Mesh" if structure.tp else "plan: Plan"),
+        "arguments": Code("plan, mesh" if structure.told_mesh else "plan"),
     }
     return {
         **common,
@@ -50,14 +51,14 @@ def _mesh(structure: Structure) -> dict[str, Any]:
         "neighbours": Code(f"neighbouring ranks share a {first} group"),
         "order": _tuple(axes),
         "parts": [Code(line) for line in copied.parts(structure)],
-        "planes": Code(f"({', '.join(map(_tuple, planes))},)") if planes else None,
+        "planes": Code(tuple_of([_tuple(plane) for plane in planes])) if planes else None,
+        "planes_say": [Code(f"{name} is {says}") for name, says in groups.said(structure)],
         "planes_argument": Code(", planes=PLANES" if planes else ""),
     }
 
 
 def _tuple(names: tuple[str, ...]) -> Code:
-    inside = ", ".join(f'"{name}"' for name in names)
-    return Code(f"({inside},)" if len(names) == 1 else f"({inside})")
+    return Code(tuple_of([f'"{name}"' for name in names]))
 
 
 # ── launch.sh ─────────────────────────────────────────────────────────────────

@@ -84,7 +84,7 @@ def argument(structure: Structure, axes: Sequence[str] = ("kv", "embedding")) ->
 
 def parts(structure: Structure) -> list[str]:
     """The groups that mesh.py adds to those of the axes."""
-    at, lines = structure.at, []
+    at, axis, lines = structure.at, structure.batch_axis, []
     if structure.kv:
         lines += [
             f"# {at('model.kv_heads')}: the tp ranks that hold one of them alike.",
@@ -92,9 +92,15 @@ def parts(structure: Structure) -> list[str]:
         ]
     if structure.replicates:
         lines += [
-            f"# {at('parallel.shard')}: neighbours on dp that share one copy of the state.",
-            'mesh.split("dp", plan.mesh.dp // plan.shard, name="shard")',
-            'mesh.across("dp", plan.mesh.dp // plan.shard, name="replicate")',
+            f"# {at('parallel.shard')}: neighbours on {axis} that share one copy of the state.",
+            f'mesh.split("{axis}", mesh.{axis}.size // plan.shard, name="shard")',
+            f'mesh.across("{axis}", mesh.{axis}.size // plan.shard, name="replicate")',
+        ]
+    if structure.context == "ulysses_ring":
+        lines += [
+            f"# {at('parallel.cp_method')}: neighbours deal out heads, rings go over the others.",
+            'mesh.split("cp", mesh.cp.size // plan.cp_inner, name="inner")',
+            'mesh.across("cp", mesh.cp.size // plan.cp_inner, name="outer")',
         ]
     if structure.tied_stages:
         lines += [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.layout import Layout
+from parlay.compiler.ledger.communication import dealt
 
 BETWEEN: Final = (2, 3, 7, 11)
 """Ranks at these parts of the world are looked at besides the corners."""
@@ -14,7 +16,15 @@ BETWEEN: Final = (2, 3, 7, 11)
 
 def planes(structure: Structure) -> tuple[tuple[str, ...], ...]:
     """The planes that emitted code sends over."""
-    return (("tp", "pp"),) if structure.tp and structure.pp and not structure.zero else ()
+    return tuple(tuple(name.split("_")) for name, _ in said(structure))
+
+
+def said(structure: Structure) -> Iterator[tuple[str, str]]:
+    """The names of the planes, and what they are for, as a comment."""
+    if structure.tp and structure.pp and not structure.zero:
+        yield "tp_pp", "all ranks of one replica: the norm of the gradients is summed over it."
+    if structure.batch_axis == "dp_cp":
+        yield "dp_cp", "the ranks that share a global batch and hold each weight alike."
 
 
 def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
@@ -29,6 +39,10 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
         size = len(tp) // structure.model.kv_heads
         first = tp.index(rank) // size * size
         found["kv"] = tp[first : first + size]
+    if structure.context == "ulysses_ring":
+        cp, inner = layout.group_of("cp", rank), dealt(structure.parallel)
+        first, place = cp.index(rank) // inner * inner, cp.index(rank) % inner
+        found |= {"inner": cp[first : first + inner], "outer": cp[place::inner]}
     if structure.tied_stages:
         found["embedding"] = layout.group_of("embedding", rank) or [rank]
     return found

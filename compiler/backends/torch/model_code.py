@@ -15,12 +15,13 @@ def context(structure: Structure) -> dict[str, Any]:
     """What model.py.j2 prints."""
     tp, pp, sp = structure.tp, structure.pp, structure.sp
     imports = []
-    pieces = ["attention"] if structure.asks_attention else []
+    pieces = ["attention"] if model_layer.calls_attention(structure) else []
+    pieces += ["context"] if structure.context else []
     if tp:
         pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
     if pieces:
         imports.append(f"from parlay.runtime import {', '.join(pieces)}")
-    if tp:
+    if structure.told_mesh:
         imports.append("from parlay.runtime.mesh import Mesh")
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
@@ -29,7 +30,7 @@ def context(structure: Structure) -> dict[str, Any]:
         imports.append("from parlay.runtime.recompute import recompute")
     return {
         "model_is": Code("One stage of the model" if pp else "The model"),
-        "cut_words": Code(", cut over tp" if tp else ""),
+        "cut_words": Code("".join(f", {cut} over {axis}" for cut, axis in _cuts(structure))),
         "sequence_words": Code(
             "; between them a rank holds its piece of the sequence" if sp else ""
         ),
@@ -45,10 +46,27 @@ def context(structure: Structure) -> dict[str, Any]:
             (*(Code(f"# {line}") for line in one.says), Code(f"{one.name} = {one.names}"))
             for one in copied.shares(structure)
         ],
-        "shape": Code("[b, s/tp, h]" if sp else "[b, s, h]"),
+        "cut_tokens": bool(structure.context),
+        "stage_cp": model_stage.knows_cp(structure),
+        "tokens": Code("[b, s/cp]" if structure.context else "[b, s]"),
+        "shape": Code(f"[b, {_piece(structure)}, h]"),
         **model_layer.context(structure),
         **model_stage.context(structure),
     }
+
+
+def _cuts(structure: Structure) -> Iterator[tuple[str, str]]:
+    if structure.tp:
+        yield "cut", "tp"
+    if structure.context:
+        yield "its sequences cut", "cp"
+
+
+def _piece(structure: Structure) -> str:
+    """How much of a sequence a rank has between the linears."""
+    cuts = [axis for axis, cut in (("cp", structure.context), ("tp", structure.sp)) if cut]
+    by = "·".join(cuts)
+    return (f"s/({by})" if len(cuts) > 1 else f"s/{by}") if cuts else "s"
 
 
 def cut(structure: Structure) -> Iterator[tuple[str, int]]:

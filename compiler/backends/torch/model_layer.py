@@ -117,9 +117,19 @@ def _attention_init(structure: Structure) -> list[str]:
     return [*lines, *_core_init(structure, share)]
 
 
+def calls_attention(structure: Structure) -> bool:
+    """Whether model.py itself calls the runtime's attention."""
+    through = structure.context in ("", "ulysses")
+    return structure.alibi or (through and structure.asks_attention)
+
+
 def _core_init(structure: Structure, share: str) -> list[str]:
-    """What scores are bent, hidden and joined by."""
+    """What scores are bent, hidden and joined by, and over which ranks."""
     at, lines = structure.at, []
+    if structure.context == "ulysses_ring":
+        lines.append("self.inner, self.outer = mesh.inner, mesh.outer")
+    elif structure.context:
+        lines.append("self.cp = mesh.cp")
     if structure.model.sinks:
         lines.append(f"self.sinks = nn.Parameter(torch.empty(m.heads{share}))")
     if structure.bent:
@@ -156,32 +166,59 @@ def _attention_forward(structure: Structure) -> list[str]:
         lines.append("q, k = self.q_norm(q), self.k_norm(k)")
     if model.position == "rope":
         lines.append("q, k = rotate(q, cos, sin), rotate(k, cos, sin)")
-    lines.append(f"y = {_attended(structure)}")
+    lines += _attended(structure)
     joined = "y.transpose(1, 2).flatten(2)"
     if structure.tp:
         return [*lines, *_row(structure, joined, "o", biased="out" in model.bias)]
     return [*lines, f"return self.o({joined})"]
 
 
-def _attended(structure: Structure) -> str:
-    """Attention of q, k and v; the kernel that `attend` chooses is chosen again with it."""
-    if structure.train.attention == "flash":
-        return _core(structure, "attention.fused")
+def _attended(structure: Structure) -> list[str]:
+    """Attention of q, k and v as y; the kernel that `attend` chooses is chosen again with it."""
+    if structure.context in ("ring", "allgather"):
+        function = {"ring": "ring", "allgather": "gathered"}[structure.context]
+        given = ["q", "k", "v", "axis=self.cp", *_asked(structure)]
+        return call(f"y = context.{function}(", given, indent=BODY)
     arguments = ", ".join(["q, k, v", *(["slopes"] if structure.alibi else [])])
-    if "core_attention" in structure.recomputed:
-        return recomputed("self.attend", arguments)
-    return f"self.attend({arguments})"
+    if structure.train.attention == "flash":
+        made = _core(structure, "attention.fused")
+    elif "core_attention" in structure.recomputed:
+        made = recomputed("self.attend", arguments)
+    else:
+        made = f"self.attend({arguments})"
+    if not structure.context:
+        return [f"y = {made}"]
+    asked, axis = structure.at("parallel.cp_method"), "self.cp"
+    says = f"{asked}: all tokens of a part of the heads."
+    if structure.context == "ulysses_ring":
+        axis, says = "self.inner, folded=True", f"{asked}: more tokens, of a part of the heads."
+        given = ["q", "k", "v", "axis=self.outer", *_asked(structure)]
+        made = "".join(call("context.ring(", given, indent=BODY))
+    return [
+        comment(BODY, says),
+        f"q, k, v = context.to_heads(q, k, v, axis={axis})",
+        f"y = {made}",
+        f"y = context.to_sequence(y, axis={axis})",
+    ]
 
 
 def _core(structure: Structure, function: str) -> str:
     """Causal attention, by `function` of the runtime where more is asked of it."""
     if not structure.asks_attention:
         return f"F.scaled_dot_product_attention(q, k, v, is_causal=True{grouped(structure)})"
+    return f"{function}(q, k, v, {', '.join(_asked(structure))})"
+
+
+def _asked(structure: Structure) -> list[str]:
+    """What attention is told beside q, k and v."""
     asked = ["window=self.window"] if structure.windowed else []
     asked += ["cap=self.cap"] if structure.bent else []
     asked += ["slopes=slopes"] if structure.alibi else []
-    asked += ["sinks=self.sinks"] if structure.model.sinks else []
-    return f"{function}(q, k, v, {', '.join(asked)})"
+    if structure.model.sinks:
+        dealt = {"ulysses": "self.cp", "ulysses_ring": "self.inner"}.get(structure.context)
+        own = f".chunk({dealt}.size)[{dealt}.rank]" if dealt else ""
+        asked.append(f"sinks=self.sinks{own}")
+    return asked
 
 
 def _attend(structure: Structure) -> list[str]:
@@ -264,9 +301,10 @@ def _layer_init(structure: Structure) -> list[str]:
     one = model.parallel_blocks and model.shared_norm
     made = norm(structure)
     lines = ["m = plan.model"]
-    arguments = "plan, mesh" if structure.tp else "plan"
     numbered = ", number=number" if structure.patterned else ""
     for part, module in (("attention", "Attention"), ("mlp", "Mlp")):
+        told = structure.told_mesh if part == "attention" else structure.tp
+        arguments = "plan, mesh" if told else "plan"
         if _before(structure) and not (one and part == "mlp"):
             lines.append(f"self.{part}_norm = {made}")
         given = arguments + (numbered if part == "attention" else "")

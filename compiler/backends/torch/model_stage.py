@@ -27,7 +27,7 @@ def _init(structure: Structure) -> list[str]:
     first = after_embedding(structure)
     last = [f"self.norm = {norm(structure)}"] if model.final_norm else []
     last += head(structure)
-    arguments = "plan, mesh" if structure.tp else "plan"
+    arguments = "plan, mesh" if structure.told_mesh else "plan"
     numbers = "range(first, last + 1)" if structure.pp else "range(m.layers)"
     layers = layers_built(structure, arguments, numbers)
     if not structure.pp:
@@ -101,8 +101,25 @@ def positions(structure: Structure) -> list[str]:
     if structure.alibi:
         made = "attention.slopes(self.plan.model.heads, like=x)"
         piece = ".chunk(self.tp.size)[self.tp.rank]" if structure.tp else ""
+        if structure.context == "ulysses":
+            piece += ".chunk(self.cp.size)[self.cp.rank]"
         return [f"slopes = {made}{piece}"]
+    if structure.given and structure.context:
+        return [own_tokens(structure), "cos, sin = rotary(self.plan, at, like=x)"]
     return ["cos, sin = rotary(self.plan, like=x)"] if structure.given else []
+
+
+def knows_cp(structure: Structure) -> bool:
+    """Whether a stage itself has to know which tokens, or which heads, are its own."""
+    position = structure.model.position
+    of_heads = position == "alibi" and structure.context == "ulysses"
+    return bool(structure.context) and (position in ("rope", "learned") or of_heads)
+
+
+def own_tokens(structure: Structure) -> str:
+    """The positions of the tokens of a cp rank."""
+    deal = "head_tail" if structure.head_tail else "piece"
+    return f"at = context.{deal}(self.plan.batch.seq, axis=self.cp, device=x.device)"
 
 
 def layers(structure: Structure) -> list[str]:
@@ -144,6 +161,9 @@ def embedded(structure: Structure) -> list[str]:
     ]
     if model.position == "learned":
         rows = "self.position.weight[: self.plan.batch.seq]"
+        if structure.context:
+            lines.append(own_tokens(structure))
+            rows = "self.position.weight[at]"
         piece = ".chunk(self.tp.size)[self.tp.rank]" if structure.sp else ""
         lines.append(f"x = x + {rows}{piece}")
     if model.embedding_norm:

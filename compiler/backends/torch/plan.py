@@ -96,6 +96,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
+        **({"cp_inner": communication.dealt(parallel)} if rings_outside(spec) else {}),
         "buckets": {"gradients": communication.GRADIENT_BUCKET},
         "peak_flops": flops.peak(cluster.node.gpu, train.precision),
         "flops_per_token": flops.per_token(spec),
@@ -135,6 +136,11 @@ def replicates(spec: Spec) -> bool:
     """Whether the replicas share several copies of the training state between them (HSDP)."""
     parallel = spec.parallel
     return parallel.zero > 0 and 1 < parallel.dp * parallel.cp != parallel.shard
+
+
+def rings_outside(spec: Spec) -> bool:
+    """Whether sequences are cut twice: over ranks that deal heads out, and over a ring of them."""
+    return spec.parallel.cp > 1 and spec.parallel.cp_method.name == "ulysses_ring"
 
 
 def saves(spec: Spec) -> bool:

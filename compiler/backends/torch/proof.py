@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
-from parlay.compiler.backends.torch.plan import mesh_axes, plan_of, replicates
+from parlay.compiler.backends.torch.plan import mesh_axes, plan_of, replicates, rings_outside
 from parlay.compiler.backends.torch.shrink import folded, shrink
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.ledger import parameters
+from parlay.compiler.ledger.communication import dealt
 from parlay.compiler.ledger.held import held_by, padded_vocab, table_of
 from parlay.compiler.spec.blocks import Model, Spec
 from parlay.compiler.spec.resolve import Phase
@@ -28,6 +29,8 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
         plan = plan_of(replace(phase, spec=spec), small, axes=mesh_axes(phase))
         if replicates(phase.spec):
             plan["shard"] = spec.parallel.shard
+        if rings_outside(phase.spec):
+            plan["cp_inner"] = dealt(spec.parallel)
         plan["data"].pop("validation", None)  # the few samples of a proof are all trained on
         plan["data"] |= {"format": "tokens", "path": "../tokens.bin"}
         yield {

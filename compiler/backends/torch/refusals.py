@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from parlay.compiler.backends.slurm.options import refusals_of_options
+from parlay.compiler.backends.torch.refusals_context import context_refusals
 from parlay.compiler.backends.torch.refusals_model import CODE, model_refusals
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.origins import Kind
@@ -18,7 +19,6 @@ from parlay.dsl.diagnostics import Diagnostic, error
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "model.dropout": (0.0,),
     "model.mtp_layers": (0,),
-    "parallel.cp": (1,),
     "parallel.ep": (1,),
     "parallel.zero": (0, 1, 2, 3),
     "parallel.schedule": ("gpipe", "one_f_one_b", "interleaved"),
@@ -62,6 +62,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
         if value_at(spec, path) is not None:
             yield _absent(phase, path)
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from context_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     yield from _recompute(phase)
     if spec.train.steps is None and spec.train.tokens is None:

@@ -14,7 +14,9 @@ from typing import Final
 
 from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.layout import Stage
+from parlay.compiler.layout.orders import dense_grid, shard_axes, shard_parts
 from parlay.compiler.layout.stages import steps_of
+from parlay.compiler.ledger.communication import dealt
 from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
 
@@ -22,26 +24,33 @@ MOST_RANKS: Final = 8
 WINDOW: Final = 3
 """Tokens of a window that hides some: sequences have eight or more."""
 AXES: Final = ("tp", "cp", "dp", "pp")
-REPLICATE: Final = "replicate"
+REPLICATE: Final = {"dp": "dp_replicate", "cp": "cp_replicate"}
 
 
 def folded(spec: Spec) -> Iterator[dict[str, int]]:
     """Degrees of at most eight ranks in which every pair of axes above 1 meets at least once.
 
     As they stand where they fit; else each axis is 2, three of them at a time. Where replicas keep
-    several copies of the training state, `dp` is one copy and `replicate` their number.
+    several copies of the training state, `dp` and `cp` are those of one copy, and `dp_replicate`
+    and `cp_replicate` give their number.
     """
     parallel = spec.parallel
     degrees = {axis: getattr(parallel, axis) for axis in AXES}
-    replicas = degrees["dp"] * degrees["cp"] // parallel.shard if parallel.zero else 1
-    if replicas > 1:  # two axes in the place of one
-        degrees |= {"dp": degrees["dp"] // replicas, REPLICATE: replicas}
+    if parallel.zero and parallel.shard < parallel.dp * parallel.cp:  # two axes in the place of one
+        dense = dense_grid(parallel)
+        parts = shard_parts(dense, parallel.shard)
+        assert parts is not None, "a check lets no such shard through"
+        for axis, part in zip(shard_axes(dense), parts, strict=True):
+            degrees |= {axis: part, REPLICATE[axis]: degrees[axis] // part}
     if prod(degrees.values()) <= MOST_RANKS:
         yield degrees
         return
     above = [axis for axis in degrees if degrees[axis] > 1]
-    for chosen in combinations(above, min(3, len(above))):
-        yield {axis: 2 if axis in chosen else 1 for axis in degrees}
+    least = dict.fromkeys(above, 2)
+    if "cp" in above and 1 < dealt(parallel) < parallel.cp:  # one part deals heads out, one rings
+        least["cp"] = 4
+    for chosen in combinations(above, min(3 if least.get("cp") != 4 else 2, len(above))):
+        yield {axis: least[axis] if axis in chosen else 1 for axis in degrees}
 
 
 def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Spec:
@@ -71,12 +80,16 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
     smaller = replace(
         parallel,
         tp=degrees["tp"],
-        cp=degrees["cp"],
-        dp=degrees["dp"] * degrees.get(REPLICATE, 1),
+        cp=degrees["cp"] * degrees.get("cp_replicate", 1),
+        dp=degrees["dp"] * degrees.get("dp_replicate", 1),
         pp=degrees["pp"],
         shard=degrees["dp"] * degrees["cp"],
         vocab_multiple=min(parallel.vocab_multiple, 4),
     )
+    if parallel.cp_method.name == "ulysses_ring" and smaller.cp < parallel.cp:
+        inner = min(2, smaller.cp, dealt(parallel))
+        options = {"inner": inner, "outer": smaller.cp // inner}
+        smaller = replace(smaller, cp_method=replace(parallel.cp_method, options=options))
     steps = steps_of(parallel.schedule, degrees["pp"])
     ordered = sorted(stages, key=lambda stage: (stage.chunk, stage.stage))
     least = min(stage.layers for stage in ordered)
@@ -93,15 +106,17 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
 
     `narrow` says that the window hides something of a full sequence.
     """
-    tp = small.tp
+    tp, deals = small.tp, dealt(small)
     if full.tp > model.kv_heads:  # replicated: fewer key/value heads than ranks
         kv_heads = max(1, tp // 2) if model.kv_heads > 1 else 1
     elif model.kv_heads == 1:
         kv_heads = 1
+    elif full.tp * dealt(full) > model.kv_heads:  # copied where heads are dealt out
+        kv_heads = tp
     else:
-        kv_heads = lcm(2, tp)
+        kv_heads = lcm(2, tp * deals)
     share = 1 if model.heads == model.kv_heads else 2
-    heads = lcm(kv_heads * share, tp)
+    heads = lcm(kv_heads * share, tp * deals)
     stages = small.stages
     assert isinstance(stages, tuple)
     padded = model.vocab % (full.vocab_multiple * full.tp) != 0
@@ -134,7 +149,8 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
 
 def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Train:
     """Float64, a sequence that still divides, and microbatches as many as the schedule needs."""
-    seq = lcm(8 if narrow else 4, small.tp * 2 * small.cp)
+    chunk = 2 if small.cp > 1 else 1  # tokens: one alone would hide what a mask has wrong
+    seq = lcm(8 if narrow else 4, small.tp * 2 * small.cp * chunk)
     microbatches = train.global_batch // (train.micro_batch * full.dp)
     steps = steps_of(full.schedule, small.pp)
     few = microbatches < steps_of(full.schedule, full.pp)

@@ -76,19 +76,39 @@ class Structure:
         return "dp" in self.axes
 
     @property
+    def context(self) -> str:
+        """How attention sees the whole sequence where it is cut over cp; empty where it is not."""
+        return self.parallel.cp_method.name if "cp" in self.axes else ""
+
+    @property
+    def head_tail(self) -> bool:
+        """Whether a cp rank has a chunk of the sequence from the front and one from the back."""
+        return self.context not in ("", "ulysses")
+
+    @property
+    def batch_axis(self) -> str:
+        """The axis whose ranks share a global batch, and each weight; empty for one rank."""
+        return "_".join(axis for axis in ("dp", "cp") if axis in self.axes)
+
+    @property
+    def told_mesh(self) -> bool:
+        """Whether the model is told its ranks."""
+        return self.tp or bool(self.context)
+
+    @property
     def zero(self) -> bool:
-        """Whether masters and optimizer state are cut over dp."""
-        return self.dp and self.parallel.zero > 0
+        """Whether masters and optimizer state are cut over the replicas."""
+        return bool(self.batch_axis) and self.parallel.zero > 0
 
     @property
     def scatters(self) -> bool:
-        """Whether gradients are cut over dp too, from microbatch to microbatch."""
-        return self.dp and self.parallel.zero > 1
+        """Whether gradients are cut too, from microbatch to microbatch."""
+        return self.zero and self.parallel.zero > 1
 
     @property
     def gathers(self) -> bool:
-        """Whether weights are cut over dp too, and are whole only while they are used."""
-        return self.dp and self.parallel.zero > 2
+        """Whether weights are cut too, and are whole only while they are used."""
+        return self.zero and self.parallel.zero > 2
 
     @property
     def replicates(self) -> bool:
@@ -98,7 +118,7 @@ class Structure:
     @property
     def shard_axis(self) -> str:
         """The axis whose ranks share one copy of the training state."""
-        return "shard" if self.replicates else "dp"
+        return "shard" if self.replicates else self.batch_axis
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -15,14 +15,14 @@ from parlay.compiler.spec.origins import Kind
 def context(structure: Structure) -> dict[str, Any]:
     """What train.py.j2 prints."""
     train, parallel, at = structure.train, structure.parallel, structure.at
-    tp, pp, dp, sp = structure.tp, structure.pp, structure.dp, structure.sp
+    tp, pp = structure.tp, structure.pp
     zero, chunked = structure.zero, structure.chunked
     norm = [f"over=job.mesh.{owners}"] if (owners := _owners(structure)) else []
     norm += ["once=job.mesh.tp"] if tp else []
     norm += ["replicas=job.mesh.replicate"] if structure.replicates else []
     writes = [f"mesh.pp.{'last'}"] if pp else []
-    writes += [f"mesh.{axis}.first" for axis in ("dp", "tp") if axis in structure.axes]
-    built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
+    writes += [f"mesh.{axis}.first" for axis in ("dp", "cp", "tp") if axis in structure.axes]
+    built = [at(f"parallel.{axis}") for axis in ("tp", "cp", "pp") if axis in structure.axes]
     plan_name = "plan" if pp else "job.plan"
     return {
         "opening": Code(_opening(structure)),
@@ -59,15 +59,18 @@ def context(structure: Structure) -> dict[str, Any]:
         "reduced": Code(
             f"job.gradients.reduce_scatter(axis=mesh.{structure.shard_axis})"
             if zero
-            else f"job.gradients.all_reduce(axis=mesh.dp, bucket={plan_name}.buckets.gradients)"
+            else f"job.gradients.all_reduce("
+            f"axis=mesh.{structure.batch_axis}, bucket={plan_name}.buckets.gradients)"
         ),
         "replicated": Code(
             f"job.gradients.all_reduce(axis=mesh.replicate, bucket={plan_name}.buckets.gradients)"
         ),
-        "data_rank": Code("mesh.dp.rank" if dp else "0"),
-        "data_ranks": Code("mesh.dp.size" if dp else "1"),
-        "valid_axis": Code(", axis=mesh.dp" if dp else ""),
-        "piece": Code("plan.batch.seq // mesh.tp.size" if sp else "plan.batch.seq"),
+        "loader": [Code(line) for line in _loader(structure)],
+        "batch_axis": Code(structure.batch_axis),
+        "cut_over": Code(structure.batch_axis.replace("_", " and ")),
+        "of_batch": Code(", ".join([*map(at, _of_batch(structure)), at("parallel.zero")])),
+        "valid_axis": Code(f", axis=mesh.{structure.batch_axis}" if structure.batch_axis else ""),
+        "piece": Code(_piece(structure)),
         "backward_says": Code(
             "Gradients summed over every axis; the mean loss of the global batch."
             if structure.mesh
@@ -88,10 +91,10 @@ def _validation(structure: Structure) -> dict[str, Any]:
     """The forwards of what is held out."""
     mesh = "mesh, plan = job.mesh, job.plan" if structure.pp else "mesh = job.mesh"
     device = "mesh.device" if structure.mesh else "job.device"
-    axis = ", axis=mesh.dp" if structure.dp else ""
+    axis = f", axis=mesh.{structure.batch_axis}" if structure.batch_axis else ""
     lines = [mesh] if structure.mesh else []
     if structure.pp:
-        piece = "plan.batch.seq // mesh.tp.size" if structure.sp else "plan.batch.seq"
+        piece = _piece(structure)
         stages = "job.model.stages" if structure.chunked else "[job.model]"
         lines += [
             f"shape = (plan.batch.micro_batch, {piece}, plan.model.hidden)",
@@ -125,6 +128,33 @@ def _loop(structure: Structure) -> dict[str, Any]:
     }
 
 
+def _loader(structure: Structure) -> list[str]:
+    """What gives a rank its samples, and of each of them its tokens."""
+    dp = structure.dp
+    arguments = ["plan", f"rank={'mesh.dp.rank' if dp else 0}"]
+    arguments += [f"ranks={'mesh.dp.size' if dp else 1}"]
+    if structure.context:
+        deal = "head_tail" if structure.head_tail else "piece"
+        arguments += [f"own=context.{deal}(plan.batch.seq, axis=mesh.cp)"]
+    return call("data=Loader(", arguments, indent=8, after="),")
+
+
+def _piece(structure: Structure) -> str:
+    """The tokens of a sequence that travel between stages."""
+    cuts = [f"mesh.{axis}.size" for axis, cut in _cuts(structure) if cut]
+    by = f"({' * '.join(cuts)})" if len(cuts) > 1 else "".join(cuts)
+    return f"plan.batch.seq // {by}" if cuts else "plan.batch.seq"
+
+
+def _cuts(structure: Structure) -> tuple[tuple[str, bool], ...]:
+    return ("cp", bool(structure.context)), ("tp", structure.sp)
+
+
+def _of_batch(structure: Structure) -> list[str]:
+    """The degrees that share a global batch."""
+    return [f"parallel.{axis}" for axis in structure.batch_axis.split("_") if axis]
+
+
 def _owners(structure: Structure) -> str:
     """The group whose ranks own all gradients between them, once each; empty for one rank."""
     if structure.zero:
@@ -134,7 +164,7 @@ def _owners(structure: Structure) -> str:
 
 def _model_built(structure: Structure) -> list[str]:
     """The model of this rank, on the meta device."""
-    arguments = "plan, mesh" if structure.tp else "plan"
+    arguments = "plan, mesh" if structure.told_mesh else "plan"
     if structure.chunked:
         return [
             "own = [stage for stage in plan.stages if stage.stage == mesh.pp.rank]",
@@ -190,7 +220,7 @@ def _where(structure: Structure) -> list[str]:
     """The device and, where anything is summed over an axis, the mesh."""
     if not structure.mesh:
         return ["device = job.device"]
-    if "dp" in structure.axes or structure.sp or any(copied.shares(structure)):
+    if structure.batch_axis or structure.sp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
 
@@ -208,7 +238,10 @@ def _says(structure: Structure) -> str:
     if "tp" in structure.axes:
         with_sequence = " with sequence parallelism" if structure.sp else ""
         parts.append(f"tp {parallel.tp}{with_sequence}")
-    if "dp" in structure.axes:
+    if structure.context:
+        zero = "" if structure.dp else _zero(structure)
+        parts.append(f"cp {parallel.cp} by {structure.context}{zero}")
+    if structure.dp:
         parts.append(f"dp {parallel.dp}" + _zero(structure))
     if "pp" in structure.axes:
         parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
@@ -230,7 +263,8 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["import torch.distributed as dist"] if structure.mesh else []
     lines += ["from mesh import build as build_mesh"] if structure.mesh else []
     lines += [f"from model import {', '.join([*copied.names(structure), name])}"]
-    pieces = "init, pipeline, precision, timeline" if pp else "init, precision"
+    pieces = "context, " * bool(structure.context)
+    pieces += "init, pipeline, precision, timeline" if pp else "init, precision"
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
     if structure.saves:

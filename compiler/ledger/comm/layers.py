@@ -106,24 +106,28 @@ def context_parallel(job: Job, load: Load) -> Iterator[Raw]:
 
     ring (arXiv:2310.01889): the block of keys and values travels cp - 1 times forward, cp - 1 times
     backward with cp times its gradient. allgather (arXiv:2407.21783): one gather forward, one
-    backward, one scatter of the gradient. ulysses (arXiv:2309.14509): all-to-alls of q, k, v and
-    the output, the same backward.
+    backward, one scatter of the gradient. ulysses (arXiv:2309.14509): all-to-alls of q, of k and v
+    and of the output, the same backward; fewer key/value heads than ranks are copied first. The
+    emitted code has nothing to compute again of attention alone: it keeps no scores.
     """
     cp = job.parallel.cp
     if cp == 1:
         return
     model, method = job.model, job.parallel.cp_method
-    heads = -(-model.heads // job.parallel.tp)
+    heads, inner = -(-model.heads // job.parallel.tp), 1
+    if method.name.startswith("ulysses"):
+        inner = cp if method.name == "ulysses" else method["inner"]
     if model.mla is None:
-        query, pair = heads * model.head_dim, 2 * -(-model.kv_heads // job.parallel.tp)
-        pair, out = pair * model.head_dim, query
+        query = out = heads * model.head_dim
+        pair = 2 * max(inner, -(-model.kv_heads // job.parallel.tp)) * model.head_dim
     else:
         query = heads * (model.mla.nope_dim + model.mla.rope_dim)
         out = heads * model.mla.v_dim
         pair = query + out
     count = job.microbatches
     layers = load.layers * count
-    again = count * (load.layers if job.repeats("core_attention") else load.again)
+    core = job.repeats("core_attention") and not job.flat
+    again = count * (load.layers if core else load.again)
     dtype, width, tokens = job.dtypes.compute, job.width, job.tokens
 
     def raw(what: str, collective: str, features: int, calls: int, ranks: int | None) -> Raw:
@@ -132,10 +136,8 @@ def context_parallel(job: Job, load: Load) -> Iterator[Raw]:
         size = width * tokens * features
         return Raw("cp", what, collective, dtype, size, calls, hidden, formula, ranks)
 
-    outer = cp
-    if method.name.startswith("ulysses"):
-        inner = cp if method.name == "ulysses" else method["inner"]
-        outer = cp // inner
+    outer = cp // inner
+    if inner > 1:
         for name, features in (("queries", query), ("keys and values", pair), ("output", out)):
             calls = 2 * layers + again
             yield raw(f"ulysses {name}", "all_to_all", features, calls, inner)
