@@ -167,9 +167,8 @@ def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     axes = [axis for axis in grid.axes if len({place[axis] for place in places}) > 1]
     if grid.group_of(ranks[0], axes) == sorted(ranks):
         return "_".join(axes)
-    if len(axes) == 1:
-        if sorted(ranks) in grid.ends(axes[0]):
-            return f"{axes[0]}.ends"
+    if len(axes) == 1 and sorted(ranks) in grid.ends(axes[0]):
+        return f"{axes[0]}.ends"
     plane = "_".join(axes)
     pieces, rest = divmod(grid.size(*axes), len(ranks)) if axes else (0, 1)
     if not rest and sorted(ranks) in grid.runs(plane, pieces):
