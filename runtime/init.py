@@ -21,7 +21,7 @@ BLOCK = 256
 """The rows of a block."""
 
 _VOCABULARY = ("embedding.weight", "head.weight")
-_RESIDUAL = ("o.weight", "down.weight")
+_RESIDUAL = (".o.weight", ".down.weight")
 _SCORES = ("attention.sinks",)
 """Vectors that are drawn as a matrix of one column."""
 

@@ -55,7 +55,8 @@ class _Expand(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_position: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        latents, weights = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors
+        latents, weights = saved[: ctx.count], saved[ctx.count :]
         found = _of_inputs(of_position, gradients, weights)
         sent = dist.all_reduce(found, group=ctx.axis.group, async_op=True)
         of_weights = _of_weights(ctx, gradients, latents)
@@ -79,7 +80,8 @@ class _GatherExpand(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_position: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        latents, weights = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors
+        latents, weights = saved[: ctx.count], saved[ctx.count :]
         pieces, arriving = start_gather(torch.cat(latents, dim=-1), ctx.axis)
         found = _of_inputs(of_position, gradients, weights)
         found, scattered = start_scatter(found, ctx.axis)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger import shared, units
+from parlay.compiler.ledger.latent import latents
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.compiler.spec.schema import Setting
@@ -128,18 +129,28 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     tokens = train.micro_batch * train.seq
-    activation, count = tokens * model.hidden, microbatches(spec)
-    pairs = 2 * chunk.layers  # attention and MLP each have a column and a row side
+    count, low = microbatches(spec), latents(model)
+    rows = columns = 2 * chunk.layers  # attention and MLP each have a column and a row side
+    if low is not None and not low.stream:
+        columns -= chunk.layers
 
-    def send(collective: str, calls: int) -> None:
-        counter.add("tp", collective, dtypes.compute, elements=activation, calls=calls * count)
+    def send(collective: str, calls: int, width: int = model.hidden) -> None:
+        elements = tokens * width
+        counter.add("tp", collective, dtypes.compute, elements=elements, calls=calls * count)
 
+    ends = (1 if chunk.embedding else 0) + (1 if chunk.head else 0)
     if spec.parallel.sequence_parallel:
         # Column: gather forward, gather again and scatter backward; row: scatter, then gather.
-        send("all_gather", 3 * pairs + (1 if chunk.embedding else 0) + (2 if chunk.head else 0))
-        send("reduce_scatter", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+        send("all_gather", 2 * columns + rows + ends + (1 if chunk.head else 0))
+        send("reduce_scatter", columns + rows + ends)
     else:
-        send("all_reduce", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+        send("all_reduce", columns + rows + ends)
+    if low is not None and spec.parallel.sequence_parallel:
+        send("all_gather", chunk.layers, low.sent)
+        send("all_gather", chunk.layers, low.again)
+        send("reduce_scatter", chunk.layers, low.sent)
+    elif low is not None:
+        send("all_reduce", chunk.layers, low.sent)
     _recomputed(counter, spec, chunk)
     if model.qk_norm == "full":
         # The sums of squares of queries and keys forward, as many sums backward.
@@ -160,24 +171,26 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     layers, count = recomputed_layers(train.recompute, chunk.layers), microbatches(spec)
-    activation = train.micro_batch * train.seq * model.hidden
+    tokens, low = train.micro_batch * train.seq, latents(model)
     rows = 2 if model.norm_placement != "before" else 1
-    columns = 2 * layers
+    columns = 2 * layers if low is None or low.stream else layers
     if train.recompute.name == "selective":
         rows, layers = 0, chunk.layers if "mlp" in train.recompute.flags else 0
-        columns = layers
+        columns, low = layers, None
 
-    def send(collective: str, calls: int) -> None:
-        counter.add("tp", collective, dtypes.compute, elements=activation, calls=calls * count)
+    def send(collective: str, calls: int, width: int = model.hidden) -> None:
+        elements = tokens * width
+        counter.add("tp", collective, dtypes.compute, elements=elements, calls=calls * count)
 
     if spec.parallel.sequence_parallel:
         send("all_gather", columns)
+        if low is not None:
+            send("all_gather", layers, low.sent)
         send("reduce_scatter", rows * layers)
     else:
         send("all_reduce", rows * layers)
     if model.qk_norm == "full" and train.recompute.name == "full":
-        tokens = 2 * train.micro_batch * train.seq
-        counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=layers * count)
+        counter.add("tp", "all_reduce", dtypes.wide, elements=2 * tokens, calls=layers * count)
 
 
 def recomputed_layers(recompute: Setting, layers: int) -> int:

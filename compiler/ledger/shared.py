@@ -77,10 +77,13 @@ def shared_of(spec: Spec, held: Sequence[Stage]) -> Shared:
 
 def _shared(rows: Sequence[Weight], tp: int) -> Shared:
     inside = copied = tied = whole = 0
+    # Norms of latents stand before the heads: their gradients are the same on every rank.
+    latent = any(row.name.endswith("attention.kv_norm.weight") for row in rows)
     for row in rows:
         if row.cut is None and not row.expert:
             whole += row.numel
-        if row.cut is None and row.name.rpartition(".")[0].endswith(HEAD_NORMS):
+        inner = not latent and row.name.rpartition(".")[0].endswith(HEAD_NORMS)
+        if row.cut is None and inner:
             inside += row.numel
         if row.copies(tp=tp) > 1:
             copied += row.on_rank(tp=tp)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, model_layer, model_stage
+from parlay.compiler.backends.torch import copied, latent, model_layer, model_stage
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.spec.blocks import GATED
 
@@ -16,7 +16,9 @@ def context(structure: Structure) -> dict[str, Any]:
     tp, pp, sp = structure.tp, structure.pp, structure.sp
     imports = []
     pieces = ["attention"] if structure.asks_attention else []
-    if tp:
+    if tp and structure.model.mla is not None:
+        pieces += ["latent", "tensor"]
+    elif tp:
         pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
     if pieces:
         imports.append(f"from parlay.runtime import {', '.join(pieces)}")
@@ -47,6 +49,7 @@ def context(structure: Structure) -> dict[str, Any]:
         ],
         "shape": Code("[b, s/tp, h]" if sp else "[b, s, h]"),
         **model_layer.context(structure),
+        **latent.context(structure),
         **model_stage.context(structure),
     }
 
@@ -60,6 +63,9 @@ def cut(structure: Structure) -> Iterator[tuple[str, int]]:
     }
     yield "embedding.weight", 0
     for kind, row in (("qkv", "o"), ("mlp", "down")):
+        if kind == "qkv" and model.mla is not None:
+            yield from latent.cut(structure, model.mla)
+            columns[kind] = ()
         for name in columns[kind]:
             yield f"{name}.weight", 0
             if kind in model.bias:

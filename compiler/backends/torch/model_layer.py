@@ -35,6 +35,11 @@ def context(structure: Structure) -> dict[str, Any]:
         "stretched": structure.stretched,
         "positions": Code("".join(f", {name}: Tensor" for name in structure.given)),
         "numbered": Code(", *, number: int" if structure.patterned else ""),
+        "attention_says": Code(
+            f"{structure.at('model.heads')} over {structure.at('model.kv_heads')}."
+        ),
+        "head_of": Code("(-1, self.head_dim)"),
+        "joins": False,
         "attention_init": _codes(_attention_init(structure)),
         "grouped": Code(grouped(structure)),
         "attend": _codes(_attend(structure)),
@@ -76,11 +81,12 @@ def _codes(lines: list[str]) -> list[Code]:
     return [Code(line) for line in lines]
 
 
-def _bias(structure: Structure, kind: str) -> str:
+def bias_argument(structure: Structure, kind: str) -> str:
+    """What a linear of this kind is told where it has no bias."""
     return "" if kind in structure.model.bias else ", bias=False"
 
 
-def _row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
+def row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
     """The end of a sublayer that is cut by inputs; the bias is added once, to the sum."""
     arguments = [x, f"self.{name}.weight", "axis=self.tp"]
     function = "row_scatter" if structure.sp else "row"
@@ -96,7 +102,7 @@ def _row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
 
 
 def _attention_init(structure: Structure) -> list[str]:
-    model, tp, qkv = structure.model, structure.tp, _bias(structure, "qkv")
+    model, tp, qkv = structure.model, structure.tp, bias_argument(structure, "qkv")
     share = " // self.tp.size" if tp else ""
     pairs = "m.head_dim" if structure.kv else f"m.kv_heads * m.head_dim{share}"
     lines = [
@@ -112,12 +118,12 @@ def _attention_init(structure: Structure) -> list[str]:
     if model.qk_norm == "full":
         lines.append(f"self.q_norm = {norm(structure, f'm.heads * m.head_dim{share}')}")
         lines.append(f"self.k_norm = {norm(structure, pairs)}")
-    out = _bias(structure, "out")
+    out = bias_argument(structure, "out")
     lines.append(f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})")
-    return [*lines, *_core_init(structure, share)]
+    return [*lines, *core_init(structure, share)]
 
 
-def _core_init(structure: Structure, share: str) -> list[str]:
+def core_init(structure: Structure, share: str) -> list[str]:
     """What scores are bent, hidden and joined by."""
     at, lines = structure.at, []
     if structure.model.sinks:
@@ -156,14 +162,14 @@ def _attention_forward(structure: Structure) -> list[str]:
         lines.append("q, k = self.q_norm(q), self.k_norm(k)")
     if model.position == "rope":
         lines.append("q, k = rotate(q, cos, sin), rotate(k, cos, sin)")
-    lines.append(f"y = {_attended(structure)}")
+    lines.append(f"y = {attended(structure)}")
     joined = "y.transpose(1, 2).flatten(2)"
     if structure.tp:
-        return [*lines, *_row(structure, joined, "o", biased="out" in model.bias)]
+        return [*lines, *row(structure, joined, "o", biased="out" in model.bias)]
     return [*lines, f"return self.o({joined})"]
 
 
-def _attended(structure: Structure) -> str:
+def attended(structure: Structure) -> str:
     """Attention of q, k and v; the kernel that `attend` chooses is chosen again with it."""
     if structure.train.attention == "flash":
         return _core(structure, "attention.fused")
@@ -208,7 +214,7 @@ def grouped(structure: Structure) -> str:
 
 
 def _mlp_init(structure: Structure) -> list[str]:
-    tp, bias = structure.tp, _bias(structure, "mlp")
+    tp, bias = structure.tp, bias_argument(structure, "mlp")
     width = "m.ffn // self.tp.size" if tp else "m.ffn"
     return [
         "m, self.tp = plan.model, mesh.tp" if tp else "m = plan.model",
@@ -232,7 +238,7 @@ def _mlp_forward(structure: Structure) -> list[str]:
     lines = call(f"{', '.join(parts)} = tensor.{function}(", arguments, indent=BODY)
     if again:
         return [*lines, f"return {recomputed('self.out', ', '.join(parts))}"]
-    return [*lines, *_row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]
+    return [*lines, *row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]
 
 
 def _mlp_out(structure: Structure) -> list[str]:
@@ -241,7 +247,7 @@ def _mlp_out(structure: Structure) -> list[str]:
         return []
     bent = ACTIVATIONS[structure.model.activation].format(gate="gate", up="up")
     if structure.tp:
-        return _row(structure, bent, "down", biased="mlp" in structure.model.bias)
+        return row(structure, bent, "down", biased="mlp" in structure.model.bias)
     return [f"return self.down({bent})"]
 
 

@@ -115,6 +115,8 @@ def windowed(model: Model, train: Train) -> bool:
 def _attention(model: Model, train: Train) -> dict[str, Any]:
     """What attention is besides causal, and how far apart its positions are."""
     found: dict[str, Any] = {}
+    if model.mla is not None:
+        found["mla"] = asdict(model.mla)
     if model.position == "rope" and model.rope and model.rope["scaling"] != 1:
         found["rope_scaling"] = model.rope["scaling"]
     if model.softcap and model.softcap["attention"]:
@@ -128,6 +130,8 @@ def rotary_dim(model: Model) -> int | None:
     """How many features of a head turn: the first ones; None where positions are not rotary."""
     if model.position != "rope" or model.rope is None:
         return None
+    if model.mla is not None:
+        return model.mla.rope_dim
     return int(model.head_dim * model.rope["partial"])
 
 

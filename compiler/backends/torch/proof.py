@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
@@ -83,6 +83,7 @@ def _structure(model: Model) -> dict[str, Any]:
         "parallel_blocks": model.parallel_blocks,
         "shared_norm": model.shared_norm,
         "qk_norm": model.qk_norm,
+        "mla": None if model.mla is None else asdict(model.mla),
         "position": model.position,
         "rope_partial": rope["partial"] if rope else 1.0,
         "rope_scaling": rope["scaling"] if rope else 1.0,

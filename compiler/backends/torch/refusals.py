@@ -44,7 +44,7 @@ HELP: Final = {
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
-ABSENT: Final = ("model.mla", "model.experts", "train.lora")
+ABSENT: Final = ("model.experts", "train.lora")
 
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:

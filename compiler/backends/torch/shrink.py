@@ -15,7 +15,7 @@ from typing import Final
 from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import steps_of
-from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
+from parlay.compiler.spec.blocks import Mla, Model, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
@@ -118,6 +118,7 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
         softcap = replace(softcap, options={**softcap.options, "attention": 1.0})
     return replace(
         model,
+        mla=None if model.mla is None else _mla(model.mla),
         layers=sum(stages),
         hidden=24,
         heads=heads,
@@ -130,6 +131,12 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
         window=window,
         softcap=softcap,
     )
+
+
+def _mla(mla: Mla) -> Mla:
+    """Widths of which no two are alike, so that none is taken for another."""
+    rank = None if mla.q_rank is None else 10
+    return Mla(q_rank=rank, kv_rank=12, nope_dim=6, rope_dim=4, v_dim=8)
 
 
 def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Train:

@@ -146,7 +146,8 @@ class Structure:
     @property
     def kv(self) -> bool:
         """Whether tp exceeds the key/value heads, so that several ranks hold one alike."""
-        return self.tp and self.parallel.tp > self.model.kv_heads
+        model = self.model
+        return self.tp and model.mla is None and self.parallel.tp > model.kv_heads
 
     @property
     def head_norms(self) -> bool:
