@@ -16,6 +16,15 @@ from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Setting
 
+HEALTH: Final = {
+    "wait": 480,
+    "spike": {"loss": 1.5, "grad_norm": 10.0, "window": 32},
+    "straggler": {"every": 50, "beyond": 1.5},
+}
+"""Seconds without a microbatch that end a run, below the ten minutes after which NCCL ends it
+without a word of who; jumps over the median of the last steps, and ranks beside their peers, that
+are told. No field of the language says them."""
+
 
 def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None) -> dict[str, Any]:
     """The plan of a phase; `docs/emitted.md` says what each part means.
@@ -93,6 +102,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "every": spec.log.every,
             **({"tensorboard": True} if spec.log.tensorboard else {}),
         },
+        "health": HEALTH,
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),

@@ -121,6 +121,9 @@ def _loop(structure: Structure) -> dict[str, Any]:
         "saved_by": Code(", ".join(asked)),
         "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
+        "health_arguments": Code(
+            f"writes={writes}, device={'mesh.device' if structure.mesh else 'job.device'}"
+        ),
         "steps": Code("start, job.plan.steps" if structure.saves else "job.plan.steps"),
     }
 
@@ -237,6 +240,7 @@ def _imports(structure: Structure) -> list[str]:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
     lines += ["from parlay.runtime.data import Loader"]
     lines += ["from parlay.runtime.gather import gather_on_use"] if structure.gathers else []
+    lines += ["from parlay.runtime.health import Health, must_be_finite"]
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
