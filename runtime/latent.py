@@ -73,9 +73,9 @@ class _GatherExpand(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         latents, weights = tensors[:count], tensors[count:]
         whole = gathered(torch.cat([position, *latents], dim=-1), axis)
-        position, *latents = _split(whole, position, latents)
+        parts = _split(whole, position, latents)
         # A piece of one buffer would keep all of it.
-        return position.contiguous(), *_heads(latents, weights)
+        return parts[0].contiguous(), *_heads(parts[1:], weights)
 
     @staticmethod
     @once_differentiable

@@ -57,7 +57,7 @@ def context(structure: Structure) -> dict[str, Any]:
 def cut(structure: Structure) -> Iterator[tuple[str, int]]:
     """The ends of the names of all weights that tp cuts, and the dim that it cuts."""
     model = structure.model
-    columns = {
+    columns: dict[str, tuple[str, ...]] = {
         "qkv": ("q", "k", "v"),
         "mlp": ("gate", "up") if model.activation in GATED else ("up",),
     }
