@@ -114,7 +114,8 @@ class Comparisons:
     """Every rank's record against the reference.
 
     `records` are what `prove` writes, by rank; `reference` is what `parlay.reference` writes. So
-    many neighbours on dp as `shard` own the gradients between them, by default all.
+    many neighbours on dp as `shard` own the gradients between them, by default all. The loss is on
+    the ranks `last` of pp, by default the last.
     """
 
     NAMES = ("loss", "gradients", "norm", "initial", "weights")
@@ -127,10 +128,11 @@ class Comparisons:
         weights: Iterable[Weight],
         reference: Mapping[str, Any],
         shard: int | None = None,
+        last: int | None = None,
     ) -> None:
         self.grid, self.reference, self.shard = grid, reference, shard
         self.tp_size = grid.size("tp") if "tp" in grid.axes else 1
-        self.last = grid.size("pp") - 1 if "pp" in grid.axes else 0
+        self.last = (grid.size("pp") - 1 if "pp" in grid.axes else 0) if last is None else last
         self.weights: dict[int, dict[str, Weight]] = {}
         for weight in weights:
             self.weights.setdefault(weight.stage, {})[weight.name] = weight

@@ -178,8 +178,9 @@ def _adder(view: Tensor) -> Callable[[Tensor], None]:
     """Moves a parameter's gradient into `view`."""
 
     def add(parameter: Tensor) -> None:
-        view.add_(parameter.grad)
-        parameter.grad = None
+        if parameter.grad is not None:  # else it is put off
+            view.add_(parameter.grad)
+            parameter.grad = None
 
     return add
 

@@ -82,7 +82,12 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
         rows = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
         weights = [Weight(**{**row, "shape": tuple(row["shape"])}) for row in rows]
         comparisons = Comparisons(
-            records, grid=grid, weights=weights, reference=expected, shard=plan.get("shard")
+            records,
+            grid=grid,
+            weights=weights,
+            reference=expected,
+            shard=plan.get("shard"),
+            last=next(stage.stage for stage in plan.stages if stage.head),
         )
         sent, wrong = compare_sent(
             [record["counts"] for record in records],

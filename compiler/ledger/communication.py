@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.layout.stages import borders
 from parlay.compiler.ledger import shared, units
 from parlay.compiler.ledger.latent import latents
 from parlay.compiler.spec.blocks import Spec
@@ -117,7 +118,7 @@ def _on_stage(counter: _Counter, spec: Spec, layout: Layout, stage: int) -> None
             _tensor_parallel(counter, spec, chunk)
     if spec.parallel.pp > 1:
         for chunk in held:
-            _pipeline(counter, spec, chunk, last=chunk.head)
+            _pipeline(counter, spec, chunk)
     _once_a_step(counter, spec, held)
 
 
@@ -201,14 +202,14 @@ def recomputed_layers(recompute: Setting, layers: int) -> int:
     return min(first, layers) if first is not None else -(-layers // (every or 1))
 
 
-def _pipeline(counter: _Counter, spec: Spec, chunk: Stage, *, last: bool) -> None:
+def _pipeline(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     message = train.micro_batch * train.seq * model.hidden // _sequence_cut(spec.parallel)
-    borders = (0 if chunk.embedding else 1) + (0 if last else 1)
+    between = borders(chunk, schedule=spec.parallel.schedule, pp=spec.parallel.pp)
     for collective in ("send", "recv"):
         counter.add(
-            "pp", collective, dtypes.compute, elements=message, calls=borders * microbatches(spec)
+            "pp", collective, dtypes.compute, elements=message, calls=between * microbatches(spec)
         )
 
 

@@ -22,6 +22,8 @@ def context(structure: Structure) -> dict[str, Any]:
         pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
     if pieces:
         imports.append(f"from parlay.runtime import {', '.join(pieces)}")
+    if late := _put_off(structure):
+        imports.append(f"from parlay.runtime.deferred import {', '.join(late)}")
     if tp:
         imports.append("from parlay.runtime.mesh import Mesh")
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
@@ -29,7 +31,7 @@ def context(structure: Structure) -> dict[str, Any]:
         imports.append("from parlay.runtime.precision import wide")
     if structure.recomputes or structure.recomputed:
         imports.append("from parlay.runtime.recompute import recompute")
-    return {
+    found = {
         "model_is": Code("One stage of the model" if pp else "The model"),
         "cut_words": Code(", cut over tp" if tp else ""),
         "sequence_words": Code(
@@ -51,6 +53,29 @@ def context(structure: Structure) -> dict[str, Any]:
         **model_layer.context(structure),
         **latent.context(structure),
         **model_stage.context(structure),
+    }
+    return _with_late_weights(found) if "Linear" in late else found
+
+
+def _put_off(structure: Structure) -> list[str]:
+    """What model.py takes from the runtime for linears whose weight gradients are put off.
+
+    Over tp linears are functions of the runtime, which put them off by themselves; what is not cut
+    is a module all the same.
+    """
+    if not structure.splits or (structure.tp and structure.model.mla is None):
+        return []
+    tied = structure.model.tied_embeddings and not structure.tp
+    return ["Linear", "linear"] if tied else ["Linear"]
+
+
+def _with_late_weights(printed: dict[str, Any]) -> dict[str, Any]:
+    """The same lines, of the runtime's `Linear` in place of torch's."""
+    return {
+        name: [Code(line.replace("nn.Linear(", "Linear(")) for line in lines]
+        if name.endswith("_init")
+        else lines
+        for name, lines in printed.items()
     }
 
 

@@ -165,7 +165,8 @@ def logits(structure: Structure, x: str = "") -> list[str]:
         lines = call(f"logits = tensor.{function}(", arguments, indent=BODY)
     elif model.tied_embeddings:
         bias = ", self.head.bias" if biased else ""
-        lines = [f"logits = F.linear({x}, self.embedding.weight{bias})"]
+        function = "linear" if structure.splits else "F.linear"
+        lines = [f"logits = {function}({x}, self.embedding.weight{bias})"]
     else:
         lines = [f"logits = self.head({x})"]
     if structure.capped:

@@ -9,7 +9,7 @@ from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.plan import mesh_axes, replicates, saves, windowed
 from parlay.compiler.layout import Layout
-from parlay.compiler.layout.stages import chunks_of
+from parlay.compiler.layout.stages import FOLDED, SPLITTING, chunks_of
 from parlay.compiler.spec.blocks import Checkpoint, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
@@ -144,6 +144,17 @@ class Structure:
         return self.pp and chunks_of(self.parallel.schedule) > 1
 
     @property
+    def folded(self) -> bool:
+        """Whether the second stages run back over the ranks, so that the first rank has the last
+        stage too."""
+        return self.pp and self.parallel.schedule.name in FOLDED
+
+    @property
+    def splits(self) -> bool:
+        """Whether gradients of weights are put off, to fill idle time."""
+        return self.pp and self.parallel.schedule.name in SPLITTING
+
+    @property
     def kv(self) -> bool:
         """Whether tp exceeds the key/value heads, so that several ranks hold one alike."""
         model = self.model
@@ -156,8 +167,8 @@ class Structure:
 
     @property
     def tied_stages(self) -> bool:
-        """Whether the embedding is held by the first stage and by the last."""
-        return self.pp and self.model.tied_embeddings
+        """Whether the embedding is held by the first rank of a pipeline and by the last."""
+        return self.pp and self.model.tied_embeddings and not self.folded
 
     @property
     def bias_alone(self) -> bool:

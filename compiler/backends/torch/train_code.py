@@ -20,7 +20,8 @@ def context(structure: Structure) -> dict[str, Any]:
     norm = [f"over=job.mesh.{owners}"] if (owners := _owners(structure)) else []
     norm += ["once=job.mesh.tp"] if tp else []
     norm += ["replicas=job.mesh.replicate"] if structure.replicates else []
-    writes = [f"mesh.pp.{'last'}"] if pp else []
+    end = "first" if structure.folded else "last"  # which rank of a pipeline has the loss
+    writes = [f"mesh.pp.{end}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
     plan_name = "plan" if pp else "job.plan"
@@ -49,10 +50,11 @@ def context(structure: Structure) -> dict[str, Any]:
         "weights_built": [Code(line) for line in _weights_built(structure)],
         "filled": [Code(line) for line in _filled(structure)],
         "shared": [tuple(map(Code, pair)) for pair in copied.summed(structure)],
-        "schedule": Code(parallel.schedule.name),
+        "last_stage": Code(f"mesh.pp.{end}"),
+        "schedule": Code(f"{_timelines(structure)}.{parallel.schedule.name}"),
         "timeline_arguments": Code(
             "mesh.pp.size, len(model.stages), plan.batch.microbatches"
-            if chunked
+            if chunked and not structure.folded
             else "mesh.pp.size, plan.batch.microbatches"
         ),
         "stages": Code("job.model.stages" if chunked else "[job.model]"),
@@ -169,6 +171,11 @@ def _filled(structure: Structure) -> list[str]:
     return call("init.fill(", arguments, indent=4)
 
 
+def _timelines(structure: Structure) -> str:
+    """The module of the runtime that has the schedule."""
+    return "timeline_split" if structure.splits else "timeline"
+
+
 def _gradients(structure: Structure) -> str:
     if structure.scatters:
         return "ScatteredGradients"
@@ -233,7 +240,7 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["import torch.distributed as dist"] if structure.mesh else []
     lines += ["from mesh import build as build_mesh"] if structure.mesh else []
     lines += [f"from model import {', '.join([*copied.names(structure), name])}"]
-    pieces = "init, pipeline, precision, timeline" if pp else "init, precision"
+    pieces = f"init, pipeline, precision, {_timelines(structure)}" if pp else "init, precision"
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
     if structure.saves:

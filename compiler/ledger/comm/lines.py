@@ -98,6 +98,7 @@ def _held(job: Job, chunks: Sequence[Stage]) -> Parameters:
             range(chunk.first, chunk.last + 1),
             embedding=chunk.embedding,
             head=chunk.head,
+            copied=chunk.copies_embedding,
             tp=parallel.tp,
             etp=parallel.etp,
             ep=parallel.ep,

@@ -44,6 +44,7 @@ def parameters_of(spec: Spec, chunk: Stage) -> Parameters:
         range(chunk.first, chunk.last + 1),
         embedding=chunk.embedding,
         head=chunk.head,
+        copied=chunk.copies_embedding,
         tp=parallel.tp,
         etp=parallel.etp,
         ep=parallel.ep,
