@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parlay.compiler.layout.balance import balanced
 from parlay.compiler.spec.blocks.model import Model
@@ -14,8 +14,7 @@ FOLDED = ("zbv", "dualpipe_v")  # the second chunks run back over the ranks, in 
 SPLITTING = ("zero_bubble", *FOLDED, "dualpipe")  # gradients of weights come later than of inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One chunk of layers on one pipeline rank; `first` and `last` count from 0, both included.
 
     `beside_embedding` says that another chunk of the rank has the embedding, for a head to read.
