@@ -117,7 +117,7 @@ def shares(
     held: dict[tuple[int, int], tuple[float, ...]] = {}
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
     before = 0
-    for rank, place, first, last, embedding, head in layout.stages:
+    for rank, place, first, last, embedding, head, _ in layout.stages:
         experts = 0
         if mixture is not None:
             if embedding:
