@@ -13,9 +13,20 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from parlay.reference.experts import Experts, mixture
+from parlay.reference.experts import shapes as expert_shapes
 from torch import Tensor
 
 Weights = dict[str, Tensor]
+
+
+@dataclass
+class Beside:
+    """What layers of experts have besides: auxiliary losses, and the visits of each expert by the
+    name of the correction that they move."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    visits: Weights = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +63,16 @@ class Config:
     context: int | None = None  # rows of the learned positions
     bias: list[str] = field(default_factory=list)  # of qkv, out, mlp, head
     tied_embeddings: bool = False
+    experts: Experts | None = None
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Config:
         """Reads the fields above; others, such as the padding of a layout, mean nothing here."""
         known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in facts.items() if name in known})
+        given = {name: value for name, value in facts.items() if name in known}
+        if given.get("experts") is not None:
+            given["experts"] = Experts(**given["experts"])
+        return cls(**given)
 
     @property
     def gated(self) -> bool:
@@ -134,6 +149,10 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
             norm(f"{at}.attention.k_norm", kv)
         for name in config.norms("mlp") if not config.one_norm else ():
             norm(f"{at}.{name}")
+        if config.experts is not None and config.experts.holds(layer):
+            pairs = expert_shapes(config.experts, hidden=hidden, gated=config.gated)
+            found |= {f"{at}.mlp.{end}": shape for end, shape in pairs}
+            continue
         if config.gated:
             linear(f"{at}.mlp.gate", config.ffn, hidden, kind="mlp")
         linear(f"{at}.mlp.up", config.ffn, hidden, kind="mlp")
@@ -147,15 +166,18 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def logits(config: Config, weights: Weights, tokens: Tensor) -> Tensor:
-    """tokens [b, s] -> [b, s, vocab]."""
+def logits(
+    config: Config, weights: Weights, tokens: Tensor, beside: Beside | None = None
+) -> Tensor:
+    """tokens [b, s] -> [b, s, vocab]; what layers of experts have besides is added to `beside`."""
+    beside = beside if beside is not None else Beside()
     x = weights["embedding.weight"][tokens]
     if config.position == "learned":
         x = x + weights["position.weight"][: tokens.shape[1]]
     if config.embedding_norm:
         x = _norm(config, weights, "embedding_norm", x)
     for layer in range(config.layers):
-        x = _layer(config, weights, layer, x)
+        x = _layer(config, weights, layer, x, beside)
     if config.final_norm:
         x = _norm(config, weights, "norm", x)
     if config.tied_embeddings:
@@ -176,7 +198,7 @@ def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
 # ── Pieces ────────────────────────────────────────────────────────────────────
 
 
-def _layer(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
+def _layer(config: Config, weights: Weights, layer: int, x: Tensor, beside: Beside) -> Tensor:
     def before(sublayer: str, x: Tensor) -> Tensor:
         if config.norm_placement == "after":
             return x
@@ -193,9 +215,9 @@ def _layer(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
     attended = after("attention", _attention(config, weights, layer, inner))
     if not config.parallel_blocks:
         x = x + attended
-        return x + after("mlp", _mlp(config, weights, layer, before("mlp", x)))
+        return x + after("mlp", _mlp(config, weights, layer, before("mlp", x), beside))
     inner = inner if config.one_norm else before("mlp", x)
-    return x + attended + after("mlp", _mlp(config, weights, layer, inner))
+    return x + attended + after("mlp", _mlp(config, weights, layer, inner, beside))
 
 
 def _capped(x: Tensor, cap: float) -> Tensor:
@@ -349,10 +371,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _mlp(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
+def _mlp(config: Config, weights: Weights, layer: int, x: Tensor, beside: Beside) -> Tensor:
     if config.activation not in ACTIVATIONS:
         raise ValueError(f"no activation `{config.activation}`: {', '.join(ACTIVATIONS)}")
     bend, name = ACTIVATIONS[config.activation], f"layers.{layer}.mlp"
+    if config.experts is not None and config.experts.holds(layer):
+        visits: list[Tensor] = []
+        out = mixture(
+            config.experts,
+            lambda end: weights.get(f"{name}.{end}"),
+            x,
+            bend=bend,
+            losses=beside.losses,
+            visits=visits,
+        )
+        beside.visits[f"{name}.router.correction"] = visits[0]
+        return out
     up = _linear(weights, f"{name}.up", x)
     inner = bend(_linear(weights, f"{name}.gate", x)) * up if config.gated else bend(up)
     return _linear(weights, f"{name}.down", inner)

@@ -39,7 +39,7 @@ from parlay.runtime.compare import Comparison, Comparisons, Weight, place_of
 from parlay.runtime.data import DataError, Loader
 from parlay.runtime.local import RankFailure, run_ranks
 from parlay.runtime.plan import Plan
-from parlay.runtime.prove import STEPS, prove
+from parlay.runtime.prove import STEPS, experts_of, prove
 from parlay.runtime.sent import compare_sent
 from parlay.runtime.tokens import write_tokens
 
@@ -87,6 +87,7 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
             weights=weights,
             reference=expected,
             shard=plan.get("shard"),
+            experts=experts_of(plan),
             last=next(stage.stage for stage in plan.stages if stage.head),
         )
         sent, wrong = compare_sent(
@@ -95,6 +96,7 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
             grid=grid,
             kv_heads=plan.model.kv_heads,
             shard=plan.get("shard"),
+            experts=experts_of(plan),
         )
         for name, comparison in comparisons.by_name().items():
             result[name] = comparison.result()

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.layout.stages import borders
+from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger import shared, units
 from parlay.compiler.ledger.latent import latents
 from parlay.compiler.spec.blocks import Spec
@@ -116,10 +117,12 @@ def _on_stage(counter: _Counter, spec: Spec, layout: Layout, stage: int) -> None
     if spec.parallel.tp > 1:
         for chunk in held:
             _tensor_parallel(counter, spec, chunk)
+    for chunk in held:
+        _experts(counter, spec, chunk)
     if spec.parallel.pp > 1:
         for chunk in held:
             _pipeline(counter, spec, chunk)
-    _once_a_step(counter, spec, held)
+    _once_a_step(counter, spec, layout, held)
 
 
 # ── Each microbatch ───────────────────────────────────────────────────────────
@@ -131,7 +134,8 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     assert train is not None and model is not None
     tokens = train.micro_batch * train.seq
     count, low = microbatches(spec), latents(model)
-    rows = columns = 2 * chunk.layers  # attention and MLP each have a column and a row side
+    # Attention and MLP each have a column and a row side.
+    rows = columns = chunk.layers + of_experts.plain(spec, chunk)
     if low is not None and not low.stream:
         columns -= chunk.layers
 
@@ -173,11 +177,17 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     assert train is not None and model is not None
     layers, count = recomputed_layers(train.recompute, chunk.layers), microbatches(spec)
     tokens, low = train.micro_batch * train.seq, latents(model)
-    rows = 2 if model.norm_placement != "before" else 1
-    columns = 2 * layers if low is None or low.stream else layers
+    routed = of_experts.again(spec, chunk, layers)
+    beside = routed if model.experts is not None and model.experts.shared else 0
+    dense = layers - routed
+    # Shared experts stand before what gradients need, and send their sum again, too.
+    rows = columns = layers + dense + beside
+    rows -= dense if model.norm_placement == "before" else 0
+    columns -= layers if low is not None and not low.stream else 0
     if train.recompute.name == "selective":
-        rows, layers = 0, chunk.layers if "mlp" in train.recompute.flags else 0
-        columns, low = layers, None
+        rows, columns, low = beside, beside, None
+        if "mlp" in train.recompute.flags:
+            columns += chunk.layers - of_experts.mixed(spec, chunk)
 
     def send(collective: str, calls: int, width: int = model.hidden) -> None:
         elements = tokens * width
@@ -187,11 +197,26 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         send("all_gather", columns)
         if low is not None:
             send("all_gather", layers, low.sent)
-        send("reduce_scatter", rows * layers)
+        send("reduce_scatter", rows)
     else:
-        send("all_reduce", rows * layers)
+        send("all_reduce", rows)
     if model.qk_norm == "full" and train.recompute.name == "full":
         counter.add("tp", "all_reduce", dtypes.wide, elements=2 * tokens, calls=layers * count)
+
+
+def _experts(counter: _Counter, spec: Spec, chunk: Stage) -> None:
+    """Tokens to the ranks of their experts and back (arXiv:2006.16668), and how many they are."""
+    train = spec.train
+    assert train is not None
+    again = of_experts.again(spec, chunk, recomputed_layers(train.recompute, chunk.layers))
+    for message in of_experts.messages(spec, chunk, again=again):
+        counter.add(
+            message.group,
+            message.collective,
+            message.dtype or dtypes_of(spec).compute,
+            elements=message.elements,
+            calls=message.calls * microbatches(spec),
+        )
 
 
 def recomputed_layers(recompute: Setting, layers: int) -> int:
@@ -220,10 +245,10 @@ def _sequence_cut(parallel: Parallel) -> int:
 # ── Once a step ───────────────────────────────────────────────────────────────
 
 
-def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
+def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
     parallel, dtypes = spec.parallel, dtypes_of(spec)
-    tp = parallel.tp
-    numel = sum(times * row.on_rank(tp=tp) for row, times in shared.rows_of(spec, held))
+    tp, rows = parallel.tp, shared.rows_of(spec, held)
+    numel = sum(times * row.on_rank(tp=tp) for row, times in rows if not row.expert)
     if parallel.dp > 1 and any(chunk.head for chunk in held):
         counter.add("dp", "all_reduce", "int64", elements=1)  # labels that count
         counter.add("dp", "all_reduce", dtypes.wide, elements=1)  # the loss
@@ -231,16 +256,31 @@ def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
         counter.add("tp", "all_reduce", dtypes.gradients, elements=shared.whole(spec, held))
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
+    _of_experts(counter, spec, layout, held)
     if parallel.dp > 1 and parallel.zero > 0:
         _sharded(counter, spec, held, numel)
-        counter.add("world", "all_reduce", dtypes.wide, elements=1)
-        return
-    if parallel.dp > 1:
+    elif parallel.dp > 1:
         for elements in _buckets(numel):
             counter.add("dp", "all_reduce", dtypes.gradients, elements=elements)
-    if parallel.tp * parallel.pp > 1:
+    if (parallel.dp > 1 and parallel.zero > 0) or parallel.ep * parallel.etp > 1:
+        counter.add("world", "all_reduce", dtypes.wide, elements=1)
+    elif parallel.tp * parallel.pp > 1:
         group = "_".join(a for a in ("tp", "pp") if getattr(parallel, a) > 1)
         counter.add(group, "all_reduce", dtypes.wide, elements=1)
+
+
+def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
+    """Gradients and weights of routed experts over the ranks that hold the same ones."""
+    numel, ranks, dtypes = of_experts.held(spec, held), of_experts.copies(layout), dtypes_of(spec)
+    if not numel or ranks == 1:
+        return
+    if spec.parallel.zero == 0:
+        for elements in _buckets(numel):
+            counter.add("edp", "all_reduce", dtypes.gradients, elements=elements)
+        return
+    padded = -(-numel // ranks) * ranks
+    counter.add("edp", "reduce_scatter", dtypes.gradients, elements=padded)
+    counter.add("edp", "all_gather", dtypes.compute, elements=padded)
 
 
 def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> None:

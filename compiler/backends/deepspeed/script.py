@@ -52,6 +52,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "sp": False,
         "class_name": Code(structure.class_name),
         "parameters": Code("plan: Plan"),
+        "cut_parameters": Code("plan: Plan"),
         "arguments": Code("plan"),
         "cp": structure.parallel.cp > 1,
         "tied": structure.tied_stages,

@@ -14,7 +14,7 @@ BETWEEN: Final = (2, 3, 7, 11)
 
 def planes(structure: Structure) -> tuple[tuple[str, ...], ...]:
     """The planes that emitted code sends over."""
-    return (("tp", "pp"),) if structure.tp and structure.pp and not structure.zero else ()
+    return (("tp", "pp"),) if structure.owners == "tp_pp" else ()
 
 
 def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
@@ -22,6 +22,8 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
     layout = structure.layout
     names = [*structure.axes, *("_".join(plane) for plane in planes(structure))]
     found = {name: layout.group_of(name, rank) for name in names}
+    of_experts = [axis for axis in structure.expert_axes if axis not in structure.axes]
+    found |= {name: layout.group_of(name, rank) for name in of_experts}
     if structure.replicates:
         found |= {name: layout.group_of(name, rank) for name in ("shard", "replicate")}
     if structure.kv:

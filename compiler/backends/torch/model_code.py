@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, latent, model_layer, model_stage
+from parlay.compiler.backends.torch import copied, latent, mixture, model_layer, model_stage
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.spec.blocks import GATED
 
@@ -20,11 +20,16 @@ def context(structure: Structure) -> dict[str, Any]:
         pieces += ["latent", "tensor"]
     elif tp:
         pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
+    experts = structure.experts
+    pieces = sorted([*pieces, "router"]) if experts is not None else pieces
     if pieces:
         imports.append(f"from parlay.runtime import {', '.join(pieces)}")
     if late := _put_off(structure):
         imports.append(f"from parlay.runtime.deferred import {', '.join(late)}")
-    if tp:
+    if experts is not None:
+        names = "Grouped, holds, visit" if structure.both_kinds else "Grouped, visit"
+        imports.append(f"from parlay.runtime.experts import {names}")
+    if structure.model_meets:
         imports.append("from parlay.runtime.mesh import Mesh")
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
@@ -53,6 +58,7 @@ def context(structure: Structure) -> dict[str, Any]:
         **model_layer.context(structure),
         **latent.context(structure),
         **model_stage.context(structure),
+        **mixture.context(structure),
     }
     return _with_late_weights(found) if "Linear" in late else found
 
@@ -88,6 +94,8 @@ def cut(structure: Structure) -> Iterator[tuple[str, int]]:
     }
     yield "embedding.weight", 0
     for kind, row in (("qkv", "o"), ("mlp", "down")):
+        if kind == "mlp" and not structure.plain_mlp:
+            continue
         if kind == "qkv" and model.mla is not None:
             yield from latent.cut(structure, model.mla)
             columns[kind] = ()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import call, comment, tuple_of
+from parlay.compiler.backends.torch.wrap import call, comment, says, tuple_of
 from parlay.compiler.spec.blocks import GATED
 
 BODY: Final = 8
@@ -35,6 +35,10 @@ def context(structure: Structure) -> dict[str, Any]:
         "stretched": structure.stretched,
         "positions": Code("".join(f", {name}: Tensor" for name in structure.given)),
         "numbered": Code(", *, number: int" if structure.patterned else ""),
+        "layer_numbered": Code(", *, number: int" if structure.numbered else ""),
+        "plain_mlp": structure.plain_mlp,
+        "mlp_says": Code(_mlp_says(structure)),
+        "mlp_width": Code("" if structure.experts is None else ", *, ffn: int"),
         "attention_says": Code(
             f"{structure.at('model.heads')} over {structure.at('model.kv_heads')}."
         ),
@@ -48,7 +52,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "mlp_init": _codes(_mlp_init(structure)),
         "mlp_forward": _codes(_mlp_forward(structure)),
         "mlp_out": _codes(_mlp_out(structure)),
-        "mlp_inputs": Code(", ".join(f"{part}: Tensor" for part in _inputs(structure))),
+        "mlp_inputs": Code(", ".join(f"{part}: Tensor" for part in inputs(structure))),
         "layer_says": Code(_layer_says(structure)),
         "layer_init": _codes(_layer_init(structure)),
         "layer_forward": _codes(_layer_forward(structure)),
@@ -215,16 +219,25 @@ def grouped(structure: Structure) -> str:
 
 def _mlp_init(structure: Structure) -> list[str]:
     tp, bias = structure.tp, bias_argument(structure, "mlp")
-    width = "m.ffn // self.tp.size" if tp else "m.ffn"
+    ffn = "m.ffn" if structure.experts is None else "ffn"
+    width = f"{ffn} // self.tp.size" if tp else ffn
     return [
         "m, self.tp = plan.model, mesh.tp" if tp else "m = plan.model",
-        *(f"self.{part} = nn.Linear(m.hidden, {width}{bias})" for part in _inputs(structure)),
+        *(f"self.{part} = nn.Linear(m.hidden, {width}{bias})" for part in inputs(structure)),
         f"self.down = nn.Linear({width}, m.hidden{bias})",
     ]
 
 
+def _mlp_says(structure: Structure) -> str:
+    at, experts = structure.at, structure.experts
+    widths = [at("model.ffn")] if structure.dense_layers else []
+    if experts is not None and experts.shared:
+        widths.append(at("model.experts.shared_ffn"))
+    return says(", ".join([at("model.activation"), *widths]) + ".")
+
+
 def _mlp_forward(structure: Structure) -> list[str]:
-    model, parts = structure.model, _inputs(structure)
+    model, parts = structure.model, inputs(structure)
     bent = ACTIVATIONS[model.activation]
     again = "activation" in structure.recomputed
     if not structure.tp:
@@ -251,7 +264,8 @@ def _mlp_out(structure: Structure) -> list[str]:
     return [f"return self.down({bent})"]
 
 
-def _inputs(structure: Structure) -> tuple[str, ...]:
+def inputs(structure: Structure) -> tuple[str, ...]:
+    """The linears that an MLP starts with."""
     return ("gate", "up") if structure.model.activation in GATED else ("up",)
 
 
@@ -272,14 +286,37 @@ def _layer_init(structure: Structure) -> list[str]:
     lines = ["m = plan.model"]
     arguments = "plan, mesh" if structure.tp else "plan"
     numbered = ", number=number" if structure.patterned else ""
-    for part, module in (("attention", "Attention"), ("mlp", "Mlp")):
+    for part in ("attention", "mlp"):
         if _before(structure) and not (one and part == "mlp"):
             lines.append(f"self.{part}_norm = {made}")
-        given = arguments + (numbered if part == "attention" else "")
-        lines.append(f"self.{part} = {module}({given})")
+        if part == "mlp" and structure.experts is not None:
+            lines += _mixture(structure, arguments)
+        elif part == "mlp":
+            lines.append(f"self.mlp = Mlp({arguments})")
+        else:
+            lines.append(f"self.attention = Attention({arguments}{numbered})")
         if _after(structure):
             lines.append(f"self.{part}_post_norm = {made}")
     return lines
+
+
+def _mixture(structure: Structure, arguments: str) -> list[str]:
+    """Experts, where a layer has some, or the plain MLP."""
+    mixture = f"Mixture({'plan, mesh' if structure.model_meets else 'plan'})"
+    if not structure.both_kinds:
+        return [f"self.mlp = {mixture}"]
+    fields = [
+        f"model.experts.{name}"
+        for name, plain in (("dense_layers", 0), ("every", 1))
+        if getattr(structure.experts, name) != plain
+    ]
+    return [
+        f"# {', '.join(structure.at(field) for field in fields)}",
+        "if holds(number, m.experts):",
+        f"    self.mlp = {mixture}",
+        "else:",
+        f"    self.mlp = Mlp({arguments}, ffn=m.ffn)",
+    ]
 
 
 def _layer_forward(structure: Structure) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, flops, held
-from parlay.compiler.spec.blocks import Checkpoint, Model, Spec, Train
+from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Spec, Train
 from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Setting
@@ -26,16 +26,25 @@ without a word of who; jumps over the median of the last steps, and ranks beside
 are told. No field of the language says them."""
 
 
-def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None) -> dict[str, Any]:
+def plan_of(
+    phase: Phase,
+    layout: Layout,
+    *,
+    axes: tuple[str, ...] | None = None,
+    of_experts: tuple[str, ...] | None = None,
+) -> dict[str, Any]:
     """The plan of a phase; `docs/emitted.md` says what each part means.
 
-    `axes` are those that the code has, by default the ones above 1.
+    `axes` are those that the code has, `of_experts` those of the experts' grid, by default the ones
+    above 1.
     """
     spec = phase.spec
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
     dtypes = communication.dtypes_of(spec)
     sizes = {axis: getattr(parallel, axis) for axis in axes or mesh_axes(phase)}
+    if of_experts is None:
+        of_experts = expert_axes(phase, layout)
     optimizer = train.optimizer
     plan: dict[str, Any] = {
         "version": 1,
@@ -43,6 +52,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "source": file_name(phase.origins),
         "phase": phase.name,
         "mesh": sizes,
+        **({"expert_mesh": _expert_mesh(layout, of_experts)} if of_experts else {}),
         "model": {
             "layers": model.layers,
             "hidden": model.hidden,
@@ -58,6 +68,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "rope_theta": model.rope["theta"] if model.rope else None,
             "logits_cap": model.softcap["logits"] if model.softcap else 0.0,
             **_attention(model, train),
+            **({"experts": _experts(model.experts)} if model.experts is not None else {}),
         },
         "stages": [
             {
@@ -136,6 +147,29 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
     return found
 
 
+def _expert_mesh(layout: Layout, axes: tuple[str, ...]) -> dict[str, int]:
+    assert layout.expert is not None
+    return {axis: layout.expert.size(axis) for axis in axes}
+
+
+def _experts(experts: Experts) -> dict[str, Any]:
+    """Sizes of a layer of experts; `shared_ffn` is the width of all shared ones together."""
+    found: dict[str, Any] = {
+        "count": experts.count,
+        "top_k": experts.top_k,
+        "ffn": experts.ffn,
+        "dense_layers": experts.dense_layers,
+        "every": experts.every,
+    }
+    if experts.shared:
+        found["shared_ffn"] = experts.shared * experts.shared_ffn
+    if experts.groups > experts.top_groups:
+        found |= {"groups": experts.groups, "top_groups": experts.top_groups}
+    if experts.aux_loss:
+        found["aux_loss"] = experts.aux_loss
+    return found
+
+
 def rotary_dim(model: Model) -> int | None:
     """How many features of a head turn: the first ones; None where positions are not rotary."""
     if model.position != "rope" or model.rope is None:
@@ -179,6 +213,18 @@ def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "keep": checkpoint.keep,
         "asynchronous": bool(checkpoint.asynchronous),
     }
+
+
+def expert_axes(phase: Phase, layout: Layout) -> tuple[str, ...]:
+    """The axes of the experts' grid that emitted code has: those above 1, pp among them.
+
+    Empty where there are no experts, or every rank holds all of them by itself.
+    """
+    assert phase.spec.model is not None
+    if phase.spec.model.experts is None or layout.expert is None:
+        return ()
+    above = tuple(axis for axis in layout.expert.axes if layout.expert.size(axis) > 1)
+    return above if set(above) - {"pp"} else ()
 
 
 def mesh_axes(phase: Phase) -> tuple[str, ...]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from math import lcm, prod
 from typing import Final
 
 from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.layout import Stage
+from parlay.compiler.layout.orders import dense_grid, expert_grid, pipelines_agree
 from parlay.compiler.layout.stages import steps_of
-from parlay.compiler.spec.blocks import Mla, Model, Parallel, Spec, Train
+from parlay.compiler.spec.blocks import Experts, Mla, Model, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
@@ -37,11 +38,47 @@ def folded(spec: Spec) -> Iterator[dict[str, int]]:
     if replicas > 1:  # two axes in the place of one
         degrees |= {"dp": degrees["dp"] // replicas, REPLICATE: replicas}
     if prod(degrees.values()) <= MOST_RANKS:
-        yield degrees
+        yield degrees | {axis: getattr(parallel, axis) for axis in ("ep", "etp")}
         return
     above = [axis for axis in degrees if degrees[axis] > 1]
     for chosen in combinations(above, min(3, len(above))):
-        yield {axis: 2 if axis in chosen else 1 for axis in degrees}
+        small = {axis: 2 if axis in chosen else 1 for axis in degrees}
+        for dealt in _dealt(spec, small):
+            yield small | dealt
+
+
+def _dealt(spec: Spec, small: dict[str, int]) -> Iterator[dict[str, int]]:
+    """How experts lie over the ranks of small degrees: each of etp, ep and edp that is above 1 in
+    full takes a share, and none that is not; two at a time where there are no ranks for more."""
+    parallel = spec.parallel
+    assert spec.cluster is not None
+    full = {"ep": parallel.ep, "etp": parallel.etp}
+    full["edp"] = spec.cluster.gpus // prod((*full.values(), parallel.pp)) or 1
+    above = [axis for axis in full if full[axis] > 1]
+    ranks = prod(small.values()) // small["pp"]
+    found = []
+    for shares in product(*([1, 2, 4, 8] if axis in above else [1] for axis in full)):
+        dealt = dict(zip(full, shares, strict=True))
+        if prod(shares) == ranks and _pipelines_agree(parallel, small | dealt):
+            found.append({axis: dealt[axis] for axis in ("ep", "etp")})
+    most = max((sum(share > 1 for share in one.values()) for one in found), default=0)
+    yield from (one for one in found if sum(share > 1 for share in one.values()) == most)
+
+
+def _pipelines_agree(parallel: Parallel, degrees: dict[str, int]) -> bool:
+    """Whether stages are the same ranks for experts and for all else."""
+    small = replace(
+        parallel,
+        tp=degrees["tp"],
+        cp=degrees["cp"],
+        dp=degrees["dp"] * degrees.get(REPLICATE, 1),
+        pp=degrees["pp"],
+        ep=degrees["ep"],
+        etp=degrees["etp"],
+    )
+    world = prod(getattr(small, axis) for axis in AXES)
+    experts = expert_grid(small, world=world)
+    return experts is not None and pipelines_agree(dense_grid(small), experts)
 
 
 def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Spec:
@@ -52,7 +89,7 @@ def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Sp
     assert isinstance(parallel.stages, tuple)
     narrow = windowed(model, train)
     small = _model(model, spec.parallel, parallel, narrow=narrow)
-    world = prod(degrees.values())
+    world = prod(degrees[axis] for axis in (*AXES, REPLICATE) if axis in degrees)
     node = replace(cluster.node, gpus=world)
     if node.link is not None:
         node = replace(node, link=replace(node.link, domain=world))
@@ -74,6 +111,8 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
         cp=degrees["cp"],
         dp=degrees["dp"] * degrees.get(REPLICATE, 1),
         pp=degrees["pp"],
+        ep=degrees["ep"],
+        etp=degrees["etp"],
         shard=degrees["dp"] * degrees["cp"],
         vocab_multiple=min(parallel.vocab_multiple, 4),
     )
@@ -130,6 +169,28 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
         rope=rope,
         window=window,
         softcap=softcap,
+        experts=None if model.experts is None else _experts(model.experts, small, sum(stages)),
+    )
+
+
+def _experts(experts: Experts, small: Parallel, layers: int) -> Experts:
+    """A few experts a rank, and layers of each kind that the full model has."""
+    dense = 1 if experts.dense_layers and layers > 1 else 0
+    limits = experts.groups > experts.top_groups
+    top_k = min(experts.top_k, 4 if limits else 3)
+    count = lcm(small.ep, 2) * 2 if limits else lcm(small.ep, 2)
+    count = max(count, small.ep * -(-(top_k + 1) // small.ep))
+    return replace(
+        experts,
+        count=lcm(8, small.ep) if limits else count,
+        top_k=top_k,
+        ffn=6 * small.etp,
+        shared=min(experts.shared, 2),
+        shared_ffn=6 * small.tp,
+        dense_layers=dense,
+        every=min(experts.every, layers - dense),
+        groups=4 if limits else 1,
+        top_groups=min(2, experts.top_groups) if limits else 1,
     )
 
 

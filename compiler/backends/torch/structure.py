@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.plan import mesh_axes, replicates, saves, windowed
+from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, replicates, saves, windowed
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import FOLDED, SPLITTING, chunks_of
-from parlay.compiler.spec.blocks import Checkpoint, Model, Parallel, Train
+from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
 
@@ -74,6 +74,69 @@ class Structure:
     def dp(self) -> bool:
         """Whether there are replicas."""
         return "dp" in self.axes
+
+    @property
+    def experts(self) -> Experts | None:
+        """The experts of the model, if it has some."""
+        return self.model.experts
+
+    @property
+    def expert_axes(self) -> tuple[str, ...]:
+        """The axes of the experts' grid that the code has, fastest first."""
+        return expert_axes(self.phase, self.layout)
+
+    @property
+    def dealt(self) -> tuple[str, ...]:
+        """Those that a rank's experts are a part over: ep, etp."""
+        return tuple(axis for axis in ("ep", "etp") if axis in self.expert_axes)
+
+    @property
+    def routes(self) -> bool:
+        """Whether tokens travel to the ranks of their experts."""
+        return bool(self.dealt)
+
+    @property
+    def edp(self) -> bool:
+        """Whether several ranks hold the same experts."""
+        return "edp" in self.expert_axes
+
+    @property
+    def expert_zero(self) -> bool:
+        """Whether the masters and the optimizer state of experts are cut over edp."""
+        return self.edp and self.parallel.zero > 0
+
+    @property
+    def dense_layers(self) -> bool:
+        """Whether some layers have a plain MLP."""
+        experts = self.experts
+        return experts is None or experts.layers_before(self.model.layers) < self.model.layers
+
+    @property
+    def plain_mlp(self) -> bool:
+        """Whether there is an MLP that every token passes, for itself or beside experts."""
+        return self.dense_layers or (self.experts is not None and self.experts.shared > 0)
+
+    @property
+    def both_kinds(self) -> bool:
+        """Whether some layers have experts and some do not."""
+        return self.experts is not None and self.dense_layers
+
+    @property
+    def owners(self) -> str:
+        """The group whose ranks own all gradients between them; empty for one rank."""
+        if self.zero or self.dealt:
+            return "world"
+        return "_".join(axis for axis in ("tp", "pp") if axis in self.axes)
+
+    @property
+    def again_alone(self) -> bool:
+        """Whether layers' mixtures are computed again, and plain MLPs are not."""
+        return "experts" in self.recomputed and "mlp" not in self.recomputed
+
+    @property
+    def model_meets(self) -> bool:
+        """Whether the model sends anything, so that it is built with the mesh."""
+        return self.tp or self.routes
 
     @property
     def zero(self) -> bool:
@@ -195,6 +258,11 @@ class Structure:
         """Whether some layers see everything all the same."""
         window = self.model.window
         return self.windowed and window is not None and window["every"] > 1
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a layer has to know its number."""
+        return self.patterned or self.both_kinds
 
     @property
     def alibi(self) -> bool:
