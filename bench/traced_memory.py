@@ -122,13 +122,26 @@ class _FusedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        # In memory as the queries are: the batch first, then the sequence.
+        b, heads, s, _ = q.shape
+        out = q.new_empty(b, s, heads, v.shape[-1]).transpose(1, 2)
+        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         ctx.save_for_backward(q, k, v, out, lse)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, ...]:
         return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
+
+
+_DENSE = F.scaled_dot_product_attention
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> Any:
+    """Values of another width than the keys', which no fused kernel of CPUs has."""
+    if q.shape[-1] == v.shape[-1]:
+        return _DENSE(q, k, v, **given)
+    return _FusedAttention.apply(q, k, v)[0]  # type: ignore[no-untyped-call]
 
 
 def _flex(q: Tensor, k: Tensor, v: Tensor, *, return_aux: Any = None, **_: Any) -> Any:
@@ -239,6 +252,7 @@ def _imported(files: Mapping[str, str], folder: str) -> Iterator[Any]:
             patch.object(train, "Loader", lambda *_, **__: None),
             patch.object(train, "valid_labels", lambda *_, **__: 1),
             patch.object(F, "rms_norm", _rms_norm),
+            patch.object(F, "scaled_dot_product_attention", _dense),
             patch.object(attention, "_on_gpu", lambda _: True),
             patch.object(attention, "_flex", lambda: _flex),
             patch.object(attention, "_blocks", lambda *_: None),

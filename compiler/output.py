@@ -1,7 +1,7 @@
 """Writing emitted files: all of them or none, and never over what somebody else wrote.
 
-Each emitted folder carries a manifest with the hash of every file. A file that is not in it, or
-that has changed since, belongs to a person.
+Each emitted folder carries a manifest with the hash of every file; a page stands alone and carries
+its own in its last line. A file without one, or that has changed since, belongs to a person.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +18,9 @@ from typing import Final
 
 MANIFEST: Final = ".parlay.json"
 EXECUTABLE: Final = (".sh",)
+SEAL: Final = "<!-- parlay sha256:"
+LARGEST: Final = 64 * 2**20
+"""Bytes beyond which a file is no page of Parlay's."""
 
 
 def write_folder(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[str]:
@@ -53,6 +57,53 @@ def write_folder(folder: Path, files: Mapping[str, str], *, force: bool = False)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     return []
+
+
+def sealed(text: str) -> bytes:
+    """A page as it is written: its last line is the hash of all before it."""
+    data = text.encode()
+    return data + f"{SEAL}{_hash(data)} -->\n".encode()
+
+
+def write_page(path: Path, text: str, *, force: bool = False) -> bool:
+    """Puts a page at `path`, by way of a file beside it that is moved into place.
+
+    False, nothing changed, where a person wrote or edited what stands there, unless `force`. Raises
+    `OSError`, nothing changed, where it cannot be written, or where something stands there that is
+    never replaced: a folder, a link, a device.
+    """
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{parent} is a file, not a folder")
+    if path.is_symlink():
+        raise FileExistsError(errno.EEXIST, f"{path} is a symbolic link")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, f"{path} is a folder, not a file")
+    if path.exists():
+        if not path.is_file():
+            raise FileExistsError(errno.EEXIST, f"{path} is no plain file")
+        if not force and not _is_sealed(path):
+            return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, name = tempfile.mkstemp(prefix=".parlay-", dir=path.parent)
+    staged = Path(name)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(sealed(text))
+        staged.chmod(0o644)
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
+    return True
+
+
+def _is_sealed(path: Path) -> bool:
+    """Whether Parlay wrote the page at `path` as it stands."""
+    if path.stat().st_size > LARGEST:
+        return False
+    data = path.read_bytes()
+    before, mark, _ = data.rpartition(SEAL.encode())
+    return bool(mark) and data == before + f"{SEAL}{_hash(before)} -->\n".encode()
 
 
 def _clear_way(folder: Path, files: Mapping[str, str]) -> None:

@@ -13,9 +13,20 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from parlay.reference.experts import Experts, mixture
+from parlay.reference.experts import shapes as expert_shapes
 from torch import Tensor
 
 Weights = dict[str, Tensor]
+
+
+@dataclass
+class Beside:
+    """What layers of experts have besides: auxiliary losses, and the visits of each expert by the
+    name of the correction that they move."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    visits: Weights = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +53,7 @@ class Config:
     rope_theta: float = 10000.0
     rope_scaling: float = 1.0  # positions lie this much closer together than tokens
     rope_partial: float = 1.0  # the share of a head's features, its first ones, that turn
+    mla: dict[str, Any] | None = None  # q_rank or None, kv_rank, nope_dim, rope_dim, v_dim
     qk_norm: str = "none"  # none; per_head, full: over each head, over all of them together
     softcap_attention: float = 0.0
     softcap_logits: float = 0.0
@@ -51,12 +63,16 @@ class Config:
     context: int | None = None  # rows of the learned positions
     bias: list[str] = field(default_factory=list)  # of qkv, out, mlp, head
     tied_embeddings: bool = False
+    experts: Experts | None = None
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Config:
         """Reads the fields above; others, such as the padding of a layout, mean nothing here."""
         known = {one.name for one in fields(cls)}
-        return cls(**{name: value for name, value in facts.items() if name in known})
+        given = {name: value for name, value in facts.items() if name in known}
+        if given.get("experts") is not None:
+            given["experts"] = Experts(**given["experts"])
+        return cls(**given)
 
     @property
     def gated(self) -> bool:
@@ -92,6 +108,19 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         if config.norm_bias:
             found[f"{name}.bias"] = (width,)
 
+    def latent(at: str, mla: dict[str, Any]) -> None:
+        key, ranks = mla["nope_dim"] + mla["rope_dim"], (mla["q_rank"], mla["kv_rank"])
+        if ranks[0] is None:
+            linear(f"{at}.q", config.heads * key, hidden, kind="qkv")
+        else:
+            linear(f"{at}.q_down", ranks[0], hidden, kind="qkv")
+            norm(f"{at}.q_norm", ranks[0])
+            linear(f"{at}.q_up", config.heads * key, ranks[0], kind="")
+        linear(f"{at}.kv_down", ranks[1] + mla["rope_dim"], hidden, kind="qkv")
+        norm(f"{at}.kv_norm", ranks[1])
+        linear(f"{at}.kv_up", config.heads * (mla["nope_dim"] + mla["v_dim"]), ranks[1], kind="")
+        linear(f"{at}.o", hidden, config.heads * mla["v_dim"], kind="out")
+
     found["embedding.weight"] = (config.vocab, hidden)
     if config.position == "learned":
         if config.context is None:
@@ -103,10 +132,13 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         at = f"layers.{layer}"
         for name in config.norms("attention"):
             norm(f"{at}.{name}")
-        linear(f"{at}.attention.q", heads, hidden, kind="qkv")
-        linear(f"{at}.attention.k", kv, hidden, kind="qkv")
-        linear(f"{at}.attention.v", kv, hidden, kind="qkv")
-        linear(f"{at}.attention.o", hidden, heads, kind="out")
+        if config.mla is None:
+            linear(f"{at}.attention.q", heads, hidden, kind="qkv")
+            linear(f"{at}.attention.k", kv, hidden, kind="qkv")
+            linear(f"{at}.attention.v", kv, hidden, kind="qkv")
+            linear(f"{at}.attention.o", hidden, heads, kind="out")
+        else:
+            latent(f"{at}.attention", config.mla)
         if config.sinks:
             found[f"{at}.attention.sinks"] = (config.heads,)
         if config.qk_norm == "per_head":
@@ -117,6 +149,10 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
             norm(f"{at}.attention.k_norm", kv)
         for name in config.norms("mlp") if not config.one_norm else ():
             norm(f"{at}.{name}")
+        if config.experts is not None and config.experts.holds(layer):
+            pairs = expert_shapes(config.experts, hidden=hidden, gated=config.gated)
+            found |= {f"{at}.mlp.{end}": shape for end, shape in pairs}
+            continue
         if config.gated:
             linear(f"{at}.mlp.gate", config.ffn, hidden, kind="mlp")
         linear(f"{at}.mlp.up", config.ffn, hidden, kind="mlp")
@@ -130,15 +166,18 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def logits(config: Config, weights: Weights, tokens: Tensor) -> Tensor:
-    """tokens [b, s] -> [b, s, vocab]."""
+def logits(
+    config: Config, weights: Weights, tokens: Tensor, beside: Beside | None = None
+) -> Tensor:
+    """tokens [b, s] -> [b, s, vocab]; what layers of experts have besides is added to `beside`."""
+    beside = beside if beside is not None else Beside()
     x = weights["embedding.weight"][tokens]
     if config.position == "learned":
         x = x + weights["position.weight"][: tokens.shape[1]]
     if config.embedding_norm:
         x = _norm(config, weights, "embedding_norm", x)
     for layer in range(config.layers):
-        x = _layer(config, weights, layer, x)
+        x = _layer(config, weights, layer, x, beside)
     if config.final_norm:
         x = _norm(config, weights, "norm", x)
     if config.tied_embeddings:
@@ -159,7 +198,7 @@ def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:
 # ── Pieces ────────────────────────────────────────────────────────────────────
 
 
-def _layer(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
+def _layer(config: Config, weights: Weights, layer: int, x: Tensor, beside: Beside) -> Tensor:
     def before(sublayer: str, x: Tensor) -> Tensor:
         if config.norm_placement == "after":
             return x
@@ -176,9 +215,9 @@ def _layer(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
     attended = after("attention", _attention(config, weights, layer, inner))
     if not config.parallel_blocks:
         x = x + attended
-        return x + after("mlp", _mlp(config, weights, layer, before("mlp", x)))
+        return x + after("mlp", _mlp(config, weights, layer, before("mlp", x), beside))
     inner = inner if config.one_norm else before("mlp", x)
-    return x + attended + after("mlp", _mlp(config, weights, layer, inner))
+    return x + attended + after("mlp", _mlp(config, weights, layer, inner, beside))
 
 
 def _capped(x: Tensor, cap: float) -> Tensor:
@@ -204,6 +243,26 @@ def _norm(config: Config, weights: Weights, name: str, x: Tensor) -> Tensor:
 def _attention(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
     """Causal; each key and value head serves heads / kv_heads neighbouring query heads."""
     name, (b, s, _) = f"layers.{layer}.attention", x.shape
+    made = _heads if config.mla is None else _latent_heads
+    q, k, v = made(config, weights, name, x)
+    group = q.shape[2] // k.shape[2]
+    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[3])
+    scores = _capped(scores, config.softcap_attention)
+    if config.position == "alibi":
+        for head in range(config.heads):
+            scores[:, head] = scores[:, head] - _slope(head, config.heads) * _behind(s, x.device)
+    powers = scores.masked_fill(_hidden(config, layer, s, x.device), float("-inf"))
+    if config.sinks:
+        powers = torch.cat([powers, _sink(weights[f"{name}.sinks"], b, s)], dim=-1)
+    shares = powers.softmax(dim=-1)[..., :s]
+    mixed = torch.einsum("bhqk,bkhd->bqhd", shares, v).reshape(b, s, -1)
+    return _linear(weights, f"{name}.o", mixed)
+
+
+def _heads(config: Config, weights: Weights, name: str, x: Tensor) -> tuple[Tensor, ...]:
+    """Queries [b, s, heads, d], keys and values [b, s, kv_heads, d], each made of x."""
+    b, s, _ = x.shape
 
     def heads(part: str, count: int) -> Tensor:
         out = _linear(weights, f"{name}.{part}", x)
@@ -220,19 +279,37 @@ def _attention(config: Config, weights: Weights, layer: int, x: Tensor) -> Tenso
         step = 1.0 / config.rope_scaling
         q = _rotated(q, turning=turning, theta=config.rope_theta, step=step)
         k = _rotated(k, turning=turning, theta=config.rope_theta, step=step)
-    group = config.heads // config.kv_heads
-    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(config.head_dim)
-    scores = _capped(scores, config.softcap_attention)
-    if config.position == "alibi":
-        for head in range(config.heads):
-            scores[:, head] = scores[:, head] - _slope(head, config.heads) * _behind(s, x.device)
-    powers = scores.masked_fill(_hidden(config, layer, s, x.device), float("-inf"))
-    if config.sinks:
-        powers = torch.cat([powers, _sink(weights[f"{name}.sinks"], b, s)], dim=-1)
-    shares = powers.softmax(dim=-1)[..., :s]
-    mixed = torch.einsum("bhqk,bkhd->bqhd", shares, v).reshape(b, s, -1)
-    return _linear(weights, f"{name}.o", mixed)
+    return q, k, v
+
+
+def _latent_heads(config: Config, weights: Weights, name: str, x: Tensor) -> tuple[Tensor, ...]:
+    """The same of low-rank latents (arXiv:2405.04434, section 2.1), written out.
+
+    c = norm(W_down x) and q = W_up c, or q = W x; of W_down' x the first kv_rank features are the
+    latent of keys and values, and the others, rotated, the last features of every head's key. Of a
+    query's features the last ones are rotated.
+    """
+    mla, (b, s, _), heads = config.mla, x.shape, config.heads
+    assert mla is not None
+    plain, turning = mla["nope_dim"], mla["rope_dim"]
+
+    def turned(part: Tensor) -> Tensor:
+        step = 1.0 / config.rope_scaling
+        return _rotated(part, turning=turning, theta=config.rope_theta, step=step)
+
+    if mla["q_rank"] is None:
+        q = _linear(weights, f"{name}.q", x)
+    else:
+        low = _norm(config, weights, f"{name}.q_norm", _linear(weights, f"{name}.q_down", x))
+        q = _linear(weights, f"{name}.q_up", low)
+    q = q.view(b, s, heads, plain + turning)
+    q = torch.cat([q[..., :plain], turned(q[..., plain:])], dim=-1)
+    low = _linear(weights, f"{name}.kv_down", x)
+    shared = turned(low[..., mla["kv_rank"] :].view(b, s, 1, turning))
+    low = _norm(config, weights, f"{name}.kv_norm", low[..., : mla["kv_rank"]])
+    pairs = _linear(weights, f"{name}.kv_up", low).view(b, s, heads, plain + mla["v_dim"])
+    k = torch.cat([pairs[..., :plain], shared.repeat(1, 1, heads, 1)], dim=-1)
+    return q, k, pairs[..., plain:]
 
 
 def _hidden(config: Config, layer: int, s: int, device: torch.device) -> Tensor:
@@ -294,10 +371,22 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _mlp(config: Config, weights: Weights, layer: int, x: Tensor) -> Tensor:
+def _mlp(config: Config, weights: Weights, layer: int, x: Tensor, beside: Beside) -> Tensor:
     if config.activation not in ACTIVATIONS:
         raise ValueError(f"no activation `{config.activation}`: {', '.join(ACTIVATIONS)}")
     bend, name = ACTIVATIONS[config.activation], f"layers.{layer}.mlp"
+    if config.experts is not None and config.experts.holds(layer):
+        visits: list[Tensor] = []
+        out = mixture(
+            config.experts,
+            lambda end: weights.get(f"{name}.{end}"),
+            x,
+            bend=bend,
+            losses=beside.losses,
+            visits=visits,
+        )
+        beside.visits[f"{name}.router.correction"] = visits[0]
+        return out
     up = _linear(weights, f"{name}.up", x)
     inner = bend(_linear(weights, f"{name}.gate", x)) * up if config.gated else bend(up)
     return _linear(weights, f"{name}.down", inner)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from parlay.reference.model import Config, Weights, logits, loss_sum, shapes
+from parlay.reference.model import Beside, Config, Weights, logits, loss_sum, shapes
 from torch import Tensor
 
 ROWS_PER_DRAW = 256
@@ -34,20 +34,31 @@ def initial(
     """
     weights = {}
     for name, shape in shapes(config).items():
-        if name.endswith(".bias"):
+        if name.endswith((".bias", ".correction")):
             weights[name] = torch.zeros(shape, dtype=dtype)
         elif len(shape) == 1 and not name.endswith(".sinks"):
             weights[name] = torch.ones(shape, dtype=dtype)
         else:
             narrow = name.endswith((".o.weight", ".down.weight"))
             scale = std / math.sqrt(2 * config.layers) if narrow else std
-            drawn = [
-                _drawn(f"{seed}/{name}/{start // ROWS_PER_DRAW}", min(ROWS_PER_DRAW, left), shape)
-                for start in range(0, shape[0], ROWS_PER_DRAW)
-                if (left := shape[0] - start)
-            ]
-            weights[name] = (torch.cat(drawn) * scale).to(dtype)
+            if len(shape) == 3:  # one matrix for each expert, each drawn as one of its own
+                drawn = torch.stack(
+                    [_matrix(f"{seed}/{name}/{n}", shape[1:]) for n in range(shape[0])]
+                )
+            else:
+                drawn = _matrix(f"{seed}/{name}", shape)
+            weights[name] = (drawn * scale).to(dtype)
     return weights
+
+
+def _matrix(name: str, shape: tuple[int, ...]) -> Tensor:
+    return torch.cat(
+        [
+            _drawn(f"{name}/{start // ROWS_PER_DRAW}", min(ROWS_PER_DRAW, left), shape)
+            for start in range(0, shape[0], ROWS_PER_DRAW)
+            if (left := shape[0] - start)
+        ]
+    )
 
 
 def _drawn(text: str, rows: int, shape: tuple[int, ...]) -> Tensor:
@@ -118,8 +129,17 @@ def gradients_of(
     tokens = torch.cat([tokens for tokens, _ in batch])
     labels = torch.cat([labels for _, labels in batch])
     counted = max(int((labels != -100).sum()), 1)
-    loss = loss_sum(logits(config, leaves, tokens), labels) / counted
-    found = torch.autograd.grad(loss, list(leaves.values()))
+    if config.experts is None:
+        loss = loss_sum(logits(config, leaves, tokens), labels) / counted
+        found = torch.autograd.grad(loss, list(leaves.values()))
+        return loss.item(), dict(zip(leaves, found, strict=True))
+    # Auxiliary losses are means over microbatches, and no part of the loss that is told.
+    loss, auxiliary = torch.zeros(()), torch.zeros(())
+    for some, their_labels in batch:
+        beside = Beside()
+        loss = loss + loss_sum(logits(config, leaves, some, beside), their_labels) / counted
+        auxiliary = auxiliary + sum(beside.losses) / len(batch)
+    found = torch.autograd.grad(loss + auxiliary, list(leaves.values()))
     return loss.item(), dict(zip(leaves, found, strict=True))
 
 

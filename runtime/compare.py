@@ -35,6 +35,7 @@ class Weight:
     stage: int
     padded_rows: int  # rows of zeros that follow those of `shape`, before the cut
     tp_copies: int = 1  # neighbouring ranks of tp that hold the same piece
+    expert_dim: int | None = None  # of experts: what etp cuts; dim 0 is dealt over ep
 
     def piece(self, whole: Tensor, *, rank: int, size: int) -> Tensor:
         """The part of rank `rank` of `size` on tp; `whole` is the weight or its gradient."""
@@ -108,13 +109,15 @@ class Place(NamedTuple):
     stage: int
     tp: int  # its rank on tp
     words: str  # what it is called
+    experts: tuple[tuple[int, int], tuple[int, int]] = ((0, 1), (0, 1))  # rank and size on ep, etp
 
 
 class Comparisons:
     """Every rank's record against the reference.
 
     `records` are what `prove` writes, by rank; `reference` is what `parlay.reference` writes. So
-    many neighbours on dp as `shard` own the gradients between them, by default all.
+    many neighbours on dp as `shard` own the gradients between them, by default all. The loss is on
+    the ranks `last` of pp, by default the last.
     """
 
     NAMES = ("loss", "gradients", "norm", "initial", "weights")
@@ -127,10 +130,12 @@ class Comparisons:
         weights: Iterable[Weight],
         reference: Mapping[str, Any],
         shard: int | None = None,
+        experts: Grid | None = None,
+        last: int | None = None,
     ) -> None:
-        self.grid, self.reference, self.shard = grid, reference, shard
+        self.grid, self.reference, self.shard, self.experts = grid, reference, shard, experts
         self.tp_size = grid.size("tp") if "tp" in grid.axes else 1
-        self.last = grid.size("pp") - 1 if "pp" in grid.axes else 0
+        self.last = (grid.size("pp") - 1 if "pp" in grid.axes else 0) if last is None else last
         self.weights: dict[int, dict[str, Weight]] = {}
         for weight in weights:
             self.weights.setdefault(weight.stage, {})[weight.name] = weight
@@ -141,7 +146,7 @@ class Comparisons:
         self.gradients = Comparison(what="gradient")
         self.final = Comparison(what="trained weight")
         for rank, record in enumerate(records):
-            self._compare(place_of(rank, grid=grid), record)
+            self._compare(place_of(rank, grid=grid, experts=experts), record)
         self._complete(records)
 
     def by_name(self) -> dict[str, Comparison]:
@@ -176,8 +181,17 @@ class Comparisons:
                 continue
             # The steps of a vanishing gradient are rounding, scaled up by Adam to any size.
             scale = max_of(reference[name]) if name not in self.vanishing else 1.0
-            piece = weight.piece(reference[name], rank=place.tp, size=self.tp_size)
+            piece = self._piece(weight, reference[name], place)
             comparison.add(name, found[name], piece, scale=scale, where=place.words)
+
+    def _piece(self, weight: Weight, whole: Tensor, place: Place) -> Tensor:
+        """What the rank at `place` has of a weight or its gradient."""
+        if weight.expert_dim is None:
+            return weight.piece(whole, rank=place.tp, size=self.tp_size)
+        for dim, (rank, size) in zip((0, weight.expert_dim), place.experts, strict=True):
+            part = whole.shape[dim] // size
+            whole = whole.narrow(dim, rank * part, part)
+        return whole
 
     def _gradients(
         self, place: Place, step: int, found: Iterable[tuple[str, int | None, Tensor]]
@@ -190,7 +204,7 @@ class Comparisons:
             if name not in expected:
                 self.gradients.fault(name, "does not belong", where)
                 continue
-            piece = expected[name].piece(reference[name], rank=place.tp, size=self.tp_size)
+            piece = self._piece(expected[name], reference[name], place)
             if offset is not None:
                 piece = piece.flatten()[offset : offset + tensor.numel()]
             scale = largest if name in self.vanishing else max_of(reference[name])
@@ -204,22 +218,30 @@ class Comparisons:
         )
         owners, owned = [], Counter[tuple[Place, int, str]]()
         for rank, record in enumerate(records):
-            owner = place_of(rank, grid=self.grid)
+            owner = place_of(rank, grid=self.grid, experts=self.experts)
+            of_experts = owner
             if pieces:
                 words = f"the ranks of stage {owner.stage}, tp {owner.tp}"
                 if self.shard is not None:
                     plane = [axis for axis in self.grid.axes if axis in ("dp", "cp")]
                     place = self.grid.group_of(rank, plane).index(rank)
                     words += f", copy {place // self.shard}"
-                owner = owner._replace(words=words)
-            owners.append(owner)
+                (ep, _), (etp, _) = of_experts.experts
+                held = f"the ranks of stage {owner.stage}, ep {ep}, etp {etp}"
+                of_experts = of_experts._replace(tp=0, words=held)
+                owner = owner._replace(words=words, experts=Place(0, 0, "").experts)
+            owners += [(owner, False), (of_experts, True)]
+            weights = self.weights.get(owner.stage, {})
             for step, gradients in enumerate(record["gradients"]):
                 for name, _, tensor in gradients:
-                    owned[owner, step, name] += tensor.numel()
-        for owner in dict.fromkeys(owners):
+                    routed = name in weights and weights[name].expert_dim is not None
+                    owned[of_experts if routed else owner, step, name] += tensor.numel()
+        for owner, routed in dict.fromkeys(owners):
             for name, weight in self.weights.get(owner.stage, {}).items():
+                if routed != (weight.expert_dim is not None):
+                    continue
                 whole = self.reference["initial"][name]
-                size = weight.piece(whole, rank=owner.tp, size=self.tp_size).numel()
+                size = self._piece(weight, whole, owner).numel()
                 for step in range(len(self.reference["losses"])):
                     have = owned[owner, step, name]
                     if have != size:
@@ -238,12 +260,17 @@ class Comparisons:
             comparison.add(name, pair[0], pair[1], scale=abs(b), where=where)
 
 
-def place_of(rank: int, *, grid: Grid) -> Place:
+def place_of(rank: int, *, grid: Grid, experts: Grid | None = None) -> Place:
     at = grid.coordinates(rank)
     words = " · ".join(f"{axis} {one}" for axis, one in at.items())
-    return Place(
-        at.get("pp", 0), at.get("tp", 0), f"rank {rank}" + (f" ({words})" if words else "")
-    )
+
+    def on(axis: str) -> tuple[int, int]:
+        if experts is None or axis not in experts.axes:
+            return 0, 1
+        return experts.coordinate(rank, axis), experts.size(axis)
+
+    words = f"rank {rank}" + (f" ({words})" if words else "")
+    return Place(at.get("pp", 0), at.get("tp", 0), words, (on("ep"), on("etp")))
 
 
 def max_of(tensor: Tensor) -> float:

@@ -178,13 +178,20 @@ def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     return None
 
 
-def named_groups(grid: Grid) -> dict[str, str]:
-    """For `Counter`: all process groups that this rank is in, named by their members."""
+def name_of(ranks: list[int], *, grid: Grid, experts: Grid | None) -> str | None:
+    """`axes_of` the first of the two grids that has these ranks as a group."""
+    name = axes_of(ranks, grid=grid)
+    return name if name is not None or experts is None else axes_of(ranks, grid=experts)
+
+
+def named_groups(grid: Grid, experts: Grid | None = None) -> dict[str, str]:
+    """For `Counter`: all process groups that this rank is in, named by their members, on the grid
+    of experts where they are none of the other one."""
     if not dist.is_initialized():
         return {}
     found = {}
     for group in list(dist.distributed_c10d._world.pg_map):
-        name = axes_of(dist.get_process_group_ranks(group), grid=grid)
+        name = name_of(dist.get_process_group_ranks(group), grid=grid, experts=experts)
         if name is not None:
             found[group.group_name] = name
     return found

@@ -9,10 +9,12 @@ forward: it stays whole from the head's forward to its backward, and is gathered
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from parlay.runtime.units import UnitWeights, children, stages_of
+from parlay.runtime.units import FIRST_UNIT, UnitWeights, children, stages_of
 from torch import Tensor, nn
+from torch.autograd import Variable
 
 
 def gather_on_use(model: nn.Module, weights: UnitWeights, *, overlap: bool = True) -> None:
@@ -40,7 +42,7 @@ class _Stage:
             (unit,) = self._units([table])
             uses["last"] += [unit] if unit not in uses["last"] else []
         self.units = list(uses.values())
-        self.first, self.last = "first" in uses, "last" in uses
+        self.first, self.last = FIRST_UNIT in uses, "last" in uses
         self.again = list(self.units)
         self.tied = table is not None and not hasattr(stage, "stage")
         if self.tied and not hasattr(stage, "embedding_norm"):
@@ -102,8 +104,16 @@ class _Stage:
 
     def _enter_back(self, turn: int) -> None:
         self.back = True
+        if turn <= self.first:
+            # Gradients that are put off need no weights: they do not wait for those to be freed.
+            self._at_end(lambda: self._free(self.units[turn]))
         # What stands before the layers is not made whole beside the first one's backward.
         self._move(self.again, turn, turn + 1, turn - 1 if turn > self.first else -1)
+
+    @staticmethod
+    def _at_end(do: Callable[[], None]) -> None:
+        """Does `do` when the backward that runs has ended."""
+        Variable._execution_engine.queue_callback(do)
 
     def _move(self, units: list[list[Any]], turn: int, left: int, coming: int) -> None:
         there = range(len(units))

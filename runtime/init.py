@@ -14,16 +14,17 @@ from math import sqrt
 import torch
 from parlay.runtime.mesh import Axis
 from parlay.runtime.plan import Plan
-from parlay.runtime.weights import Copies, copies_of, cut_of
+from parlay.runtime.weights import Copies, Dealt, copies_of, cut_of, end_of, routed
 from torch import Tensor, nn
 
 BLOCK = 256
 """The rows of a block."""
 
 _VOCABULARY = ("embedding.weight", "head.weight")
-_RESIDUAL = ("o.weight", "down.weight")
+_RESIDUAL = (".o.weight", ".down.weight")
 _SCORES = ("attention.sinks",)
 """Vectors that are drawn as a matrix of one column."""
+_ZEROS = (".bias", ".correction")
 
 
 @torch.no_grad()
@@ -34,17 +35,31 @@ def fill(
     cut: Mapping[str, int] | None = None,
     axis: Axis | None = None,
     copies: Copies = (),
+    dealt: Dealt | None = None,
     gathered: Callable[[Tensor], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Fills the parameters of `model`: norm weights with ones, biases with zeros, others drawn.
 
     Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim;
-    where `copies` names ranks of `axis`, these neighbours have the same piece. Under
-    `gathered(parameter)` a weight that another library has cut is whole.
+    where `copies` names ranks of `axis`, these neighbours have the same piece, and `dealt` says
+    which routed experts it holds. Each of these is drawn on its own, as the matrix `NAME/NUMBER`.
+    Under `gathered(parameter)` a weight that another library has cut is whole.
     """
     for name, parameter in model.named_parameters():
         with gathered(parameter):
-            _fill(name, parameter, plan=plan, cut=cut, axis=axis, copies=copies)
+            if dealt is not None and routed(name):
+                _fill_experts(name, parameter, plan=plan, dealt=dealt)
+            else:
+                _fill(name, parameter, plan=plan, cut=cut, axis=axis, copies=copies)
+
+
+def _fill_experts(name: str, parameter: Tensor, *, plan: Plan, dealt: Dealt) -> None:
+    """Fills the weight of this rank's experts [experts, outputs, inputs]."""
+    first = 0 if dealt.ep is None else dealt.ep.rank * len(parameter)
+    end, dim = end_of(name), dealt.cut[end_of(name)] - 1
+    for number, matrix in enumerate(parameter, start=first):
+        cut, which = {end: dim}, f"/{number}"
+        _fill(name, matrix, plan=plan, cut=cut, axis=dealt.etp, copies=(), which=which)
 
 
 def _fill(
@@ -55,10 +70,11 @@ def _fill(
     cut: Mapping[str, int] | None,
     axis: Axis | None,
     copies: Copies,
+    which: str = "",
 ) -> None:
-    """Fills one parameter."""
+    """Fills one parameter, or, with `which` behind its name, one expert's."""
     if parameter.dim() == 1 and not name.endswith(_SCORES):
-        parameter.fill_(0.0 if name.endswith(".bias") else 1.0)
+        parameter.fill_(0.0 if name.endswith(_ZEROS) else 1.0)
         return
     dim = cut_of(name, cut or {})
     rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
@@ -81,7 +97,7 @@ def _fill(
     at = first
     while at < stop:
         block, skipped = divmod(at, BLOCK)
-        drawn = draw(name, block, rows=shape[0], columns=shape[1], seed=plan.seed) * std
+        drawn = draw(name + which, block, rows=shape[0], columns=shape[1], seed=plan.seed) * std
         piece = drawn[skipped : skipped + stop - at, left : left + columns]
         parameter[at - first : at - first + len(piece)] = piece
         at += len(piece)

@@ -55,7 +55,8 @@ class _Expand(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_position: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        latents, weights = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors
+        latents, weights = saved[: ctx.count], saved[ctx.count :]
         found = _of_inputs(of_position, gradients, weights)
         sent = dist.all_reduce(found, group=ctx.axis.group, async_op=True)
         of_weights = _of_weights(ctx, gradients, latents)
@@ -72,14 +73,15 @@ class _GatherExpand(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         latents, weights = tensors[:count], tensors[count:]
         whole = gathered(torch.cat([position, *latents], dim=-1), axis)
-        position, *latents = _split(whole, position, latents)
+        parts = _split(whole, position, latents)
         # A piece of one buffer would keep all of it.
-        return position.contiguous(), *_heads(latents, weights)
+        return parts[0].contiguous(), *_heads(parts[1:], weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_position: Tensor, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        latents, weights = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        saved = ctx.saved_tensors
+        latents, weights = saved[: ctx.count], saved[ctx.count :]
         pieces, arriving = start_gather(torch.cat(latents, dim=-1), ctx.axis)
         found = _of_inputs(of_position, gradients, weights)
         found, scattered = start_scatter(found, ctx.axis)

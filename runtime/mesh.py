@@ -54,6 +54,9 @@ class Mesh:
     dp: Axis
     pp: Axis
     world: Axis
+    etp: Axis
+    ep: Axis
+    edp: Axis
     kv: Axis
     shard: Axis
     replicate: Axis
@@ -97,6 +100,15 @@ class Mesh:
         A rank in between is in a group of its own, in which nothing can be sent.
         """
         self._add(name, self.grid.ends(axis))
+
+    def overlay(self, grid: Grid) -> None:
+        """Adds the axes of another grid over the same ranks, the experts' one, but those that this
+        one has."""
+        if grid.world != self.grid.world:
+            raise ValueError(f"a grid of {grid.world} ranks over one of {self.grid.world}")
+        for axis in grid.axes:
+            if axis not in self.grid.axes:
+                self._add(axis, grid.groups((axis,)))
 
     def __getattr__(self, name: str) -> Axis:
         have = ", ".join(axis.name for axis in self.__dict__.get("_axes", {}).values())

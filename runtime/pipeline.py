@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from parlay.runtime import deferred
 from parlay.runtime.loss import Batch
 from parlay.runtime.mesh import Axis
 from parlay.runtime.timeline import Action, Round, Timeline
@@ -57,16 +58,19 @@ def run(
     elsewhere; gradients are added up in the parameters.
 
     Sends one activation forward and one gradient backward for each microbatch and border between
-    ranks. An activation is freed with its backward, a stage's output once it is sent.
+    ranks. An activation is freed with its backward, a stage's output once it is sent. Of a backward
+    that is split, `I` frees all but what linears' weight gradients are made of, until `W`.
     """
     if len(batch) != timeline.microbatches:
         raise ValueError(
             f"the timeline takes {timeline.microbatches} microbatches, the batch has {len(batch)}"
         )
     worker = _Worker(timeline, stages, batch, valid, axis, shape)
-    for turn in timeline.rounds(axis.rank):
-        worker.turn(turn)
+    with deferred.splitting(timeline.splits):
+        for turn in timeline.rounds(axis.rank):
+            worker.turn(turn)
     worker.settle()
+    worker.check()
     return worker.loss
 
 
@@ -125,6 +129,7 @@ class _Worker:
         # What has come for an action and what it needs for its backward, by (kind, stage, i).
         self.inbox: dict[tuple[str, int, int], Tensor] = {}
         self.held: dict[tuple[int, int], tuple[Tensor, Tensor, _Return | None]] = {}
+        self.late: dict[tuple[int, int], deferred.Late] = {}
         self.under_way: list[dist.Work] = []
         self.arriving: set[tuple[str, int, int]] = set()
         self.sent: list[Tensor] = []
@@ -137,7 +142,7 @@ class _Worker:
         """
         produced = None
         if turn.action is not None:
-            if turn.action in self.arriving:
+            if _arrival(turn.action) in self.arriving:
                 self.settle()
             produced = self.act(turn.action)
         self.settle()
@@ -147,14 +152,15 @@ class _Worker:
 
     def act(self, action: Action) -> Tensor | None:
         """Runs one action; returns what it sends, None where that stays on this rank."""
-        if action.kind not in "FB":
-            raise ValueError(f"the pipeline runs whole backwards; {action} is a half of one")
+        if action.kind == "W":
+            self.weights(action)
+            return None
         out = self.forward(action) if action.kind == "F" else self.backward(action)
         if out is None:
             return None
         to = action.stage + (1 if action.kind == "F" else -1)
         if self.timeline.rank_of(to) == self.axis.rank:
-            self.inbox[action.kind, to, action.microbatch] = out
+            self.inbox[_arrival(action._replace(stage=to))] = out
             return None
         return out
 
@@ -191,9 +197,24 @@ class _Worker:
         _, stage, i = action
         x, root, ticket = self.held.pop((stage, i))
         if ticket is not None:
-            ticket.gradient = self.inbox.pop(action)
-        root.backward()
+            ticket.gradient = self.inbox.pop(_arrival(action))
+        if action.kind == "I":
+            with deferred.put_off() as self.late[stage, i]:
+                root.backward()
+        else:
+            root.backward()
         return None if self.timeline.is_first(stage) else x.grad
+
+    def weights(self, action: Action) -> None:
+        """The gradients of weights that `I` of this stage and microbatch put off."""
+        self.late.pop((action.stage, action.microbatch)).run()
+
+    def check(self) -> None:
+        """Nothing is held after the last action."""
+        for what, left in ("backward", self.held), ("weight gradients", self.late):
+            if left:
+                stage, i = min(left)
+                raise ValueError(f"the timeline has no {what} of stage {stage}, microbatch {i}")
 
     # ── Messages ──────────────────────────────────────────────────────────────
 
@@ -222,6 +243,11 @@ class _Worker:
 
     def _op(self, op: Any, tensor: Tensor, peer: int) -> dist.P2POp:
         return dist.P2POp(op, tensor, group=self.axis.group, group_peer=peer)
+
+
+def _arrival(action: Action) -> tuple[str, int, int]:
+    """What the input of an action is known by: gradients come for `B` and for `I`."""
+    return ("F" if action.kind == "F" else "B"), action.stage, action.microbatch
 
 
 class _Return:

@@ -35,7 +35,7 @@ def prove(rank: int, *, code: Path, out: Path) -> None:
     job = train.build(plan)
     record: dict[str, Any] = {"initial": weights_of(job), "losses": [], "norms": []}
     record |= {"gradients": [], "counts": []}
-    groups = named_groups(Grid(tuple(plan.mesh.items())))
+    groups = named_groups(Grid(tuple(plan.mesh.items())), experts_of(plan))
     for step in range(STEPS):
         counter = Counter(groups)
         with counter:
@@ -48,6 +48,12 @@ def prove(rank: int, *, code: Path, out: Path) -> None:
         record["counts"].append(counter.rows())
     record["weights"] = weights_of(job)
     torch.save(record, out)
+
+
+def experts_of(plan: Plan) -> Grid | None:
+    """The grid of experts, where there is one."""
+    sizes = plan.get("expert_mesh")
+    return None if sizes is None else Grid(tuple(sizes.items()))
 
 
 def weights_of(job: Any) -> dict[str, torch.Tensor]:

@@ -2,6 +2,10 @@
 
 Every microbatch is reduced: a rank adds up its shards, and holds whole gradients of two units at
 most, the one that backward is in and the one under way.
+
+Where gradients of weights are put off, a unit's other gradients wait for them, and go among them. A
+table that two stages of this rank use, a tied embedding in a V, leaves when it has both gradients;
+those of the head that came before go along, whichever microbatch they are of.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from parlay.runtime import deferred
 from parlay.runtime.collectives import reduce_scatter, together
 from parlay.runtime.mesh import Axis
 from parlay.runtime.shard import Owned, Slice, slices
-from parlay.runtime.units import Unit, UnitWeights
+from parlay.runtime.units import FIRST_UNIT, Unit, UnitWeights
 from parlay.runtime.weights import Place, Region, end_of
 from torch import Tensor
 
@@ -119,16 +124,25 @@ class ScatteredGradients(Owned):
         """Moves a parameter's gradient into its unit's; the last one sends them."""
 
         def add(parameter: Tensor) -> None:
-            if unit not in self.whole:
-                self.whole[unit] = torch.zeros(unit.numel, dtype=self.dtype, device=self.own.device)
-                self.missing[unit] = len(unit.places)
-            self.whole[unit][place.start : place.stop].view(place.shape).copy_(parameter.grad)
-            parameter.grad = None
-            self.missing[unit] -= 1
-            if not self.missing[unit]:
-                self._send(unit)
+            gradient, parameter.grad = parameter.grad, None
+            late = deferred.late()
+            if gradient is None:  # it is put off
+                return
+            if late is None or unit.name == FIRST_UNIT:
+                self._add(unit, place, gradient)
+            else:
+                late.hold(lambda: self._add(unit, place, gradient))
 
         return add
+
+    def _add(self, unit: Unit, place: Place, gradient: Tensor) -> None:
+        if unit not in self.whole:
+            self.whole[unit] = torch.zeros(unit.numel, dtype=self.dtype, device=self.own.device)
+            self.missing[unit] = unit.gradients
+        self.whole[unit][place.start : place.stop].view(place.shape).add_(gradient)
+        self.missing[unit] -= 1
+        if not self.missing[unit]:
+            self._send(unit)
 
     def _send(self, unit: Unit) -> None:
         if self.weights.gathers:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from parlay.runtime.axes import Grid
 from parlay.runtime.compare import place_of
 from parlay.runtime.count import axes_of
+from parlay.runtime.count import name_of as name_by_members
 
 Key = tuple[str, str, str]
 """Group, collective, dtype."""
@@ -24,6 +27,7 @@ def compare_sent(
     kv_heads: int = 1,
     shard: int | None = None,
     cp_inner: int | None = None,
+    experts: Grid | None = None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """`counts` has, by rank and step, the rows of a Counter. Returns the rows of all stages, and a
     sentence for each that differs.
@@ -33,26 +37,26 @@ def compare_sent(
     there is, `world` is `tp_pp`. `kv_heads` are what the group `kv` cuts tp by, `shard` the ranks
     of dp and cp that share one copy of the training state, by default all. Where cp is cut in runs
     of `cp_inner`, its all-to-alls go over these, and its rings over the ranks at the same place of
-    each.
+    each. `experts` is the grid of experts: what their ranks exchange follows from the tokens, so
+    that its calls are held against the prediction on each rank, and its bytes over all ranks of ep
+    and etp together.
     """
-
-    def name_of(row: Mapping[str, Any]) -> str:
-        group: str = row["group"]
-        if group == "cp" and cp_inner is not None and "cp" in grid.axes:
-            parts = grid.runs if row["collective"] == "all_to_all" else grid.across
-            return axes_of(parts("cp", grid.size("cp") // cp_inner)[0], grid=grid) or group
-        return members(group, grid, kv_heads, shard)
-
+    name_of = partial(members, grid=grid, kv_heads=kv_heads, shard=shard, experts=experts)
+    predicted = [_parted(row, grid, cp_inner) for row in predicted]
     expected, names = _expected(predicted, name_of)
+    by_tokens = {_key(row, name_of) for row in predicted if _by_tokens(row)}
+    totals = _totals(counts, by_tokens, name_of, experts)
     shown: dict[tuple[int, Key], tuple[int, int]] = {}
     wrong = []
     for rank, steps in enumerate(counts):
         place = place_of(rank, grid=grid)
         due = expected.get(place.stage, {})
         for step, rows in enumerate(steps):
-            ran = _summed(rows, lambda row: members(row["group"], grid, kv_heads, shard))
+            ran = _summed(rows, name_of)
             for key in sorted(due.keys() | ran.keys()):
                 amount, wanted = ran.get(key, (0, 0)), due.get(key, (0, 0))
+                if key in by_tokens and experts is not None:
+                    amount = amount[0], totals[step, key, _plane(rank, experts)]
                 at = place.stage, key
                 if amount == wanted:
                     shown.setdefault(at, amount)
@@ -66,13 +70,65 @@ def compare_sent(
     return rows_out, wrong
 
 
-def members(group: str, grid: Grid, kv_heads: int = 1, shard: int | None = None) -> str:
+def _parted(row: Mapping[str, Any], grid: Grid, cp_inner: int | None) -> Mapping[str, Any]:
+    """The row, with the part of cp that it goes over as its group."""
+    if row["group"] != "cp" or cp_inner is None or "cp" not in grid.axes:
+        return row
+    parts = grid.runs if row["collective"] == "all_to_all" else grid.across
+    ranks = parts("cp", grid.size("cp") // cp_inner)[0]
+    return {**row, "group": axes_of(ranks, grid=grid) or "cp"}
+
+
+def _by_tokens(row: Mapping[str, Any]) -> bool:
+    """Whether how much a rank sends follows from the experts that tokens choose."""
+    rows = row["collective"] == "all_to_all" and row["dtype"] != "int64"
+    return rows and row["group"] in ("ep", "etp")
+
+
+def _totals(
+    counts: Sequence[Sequence[Sequence[Mapping[str, Any]]]],
+    by_tokens: Collection[Key],
+    name_of: Callable[[str], str],
+    experts: Grid | None,
+) -> Counter[tuple[int, Key, int]]:
+    """The mean bytes of the ranks between which tokens travel, by step, key and their first."""
+    totals: Counter[tuple[int, Key, int]] = Counter()
+    if experts is None:
+        return totals
+    for rank, steps in enumerate(counts):
+        for step, rows in enumerate(steps):
+            for key, (_, size) in _summed(rows, name_of).items():
+                if key in by_tokens:
+                    totals[step, key, _plane(rank, experts)] += size
+    ranks = experts.size(*_dealt(experts))
+    return Counter({at: total // ranks for at, total in totals.items()})
+
+
+def _plane(rank: int, experts: Grid) -> int:
+    """The first of the ranks that `rank` exchanges tokens with."""
+    return experts.first_of(rank, _dealt(experts))
+
+
+def _dealt(experts: Grid) -> tuple[str, ...]:
+    return tuple(axis for axis in experts.axes if axis in ("ep", "etp"))
+
+
+def members(
+    group: str,
+    grid: Grid,
+    kv_heads: int = 1,
+    shard: int | None = None,
+    experts: Grid | None = None,
+) -> str:
     """A group's name by its members: its axes that are above 1, in the order of the grid.
 
     `embedding` is the ends of pp and `kv` the ranks of tp with the same one of `kv_heads`; both
     have the name of their axis where they are all of it. `shard` are so many neighbours on dp and
     cp, `replicate` the ranks at the same place of each of them.
     """
+    if experts is not None and group in ("ep", "etp", "edp"):
+        ranks = experts.group_of(0, (group,))
+        return name_by_members(ranks, grid=grid, experts=experts) or group
     if group == "embedding" and "pp" in grid.axes:
         return "pp" if grid.size("pp") == 2 else "pp.ends"
     if group == "kv" and "tp" in grid.axes:
@@ -94,25 +150,27 @@ def members(group: str, grid: Grid, kv_heads: int = 1, shard: int | None = None)
 
 
 def _expected(
-    predicted: Iterable[Mapping[str, Any]], name_of: Callable[[Mapping[str, Any]], str]
+    predicted: Iterable[Mapping[str, Any]], name_of: Callable[[str], str]
 ) -> tuple[dict[int, Amounts], dict[Key, str]]:
     by_stage: dict[int, list[Mapping[str, Any]]] = {}
     names: dict[Key, str] = {}
     for row in predicted:
         by_stage.setdefault(row["stage"], []).append(row)
-        key = name_of(row), row["collective"], row["dtype"]
+        key = _key(row, name_of)
         if key[0] == row["group"]:
             names[key] = row["group"]
         names.setdefault(key, row["group"])
     return {stage: _summed(rows, name_of) for stage, rows in by_stage.items()}, names
 
 
-def _summed(
-    rows: Iterable[Mapping[str, Any]], name_of: Callable[[Mapping[str, Any]], str]
-) -> Amounts:
+def _key(row: Mapping[str, Any], name_of: Callable[[str], str]) -> Key:
+    return name_of(row["group"]), row["collective"], row["dtype"]
+
+
+def _summed(rows: Iterable[Mapping[str, Any]], name_of: Callable[[str], str]) -> Amounts:
     amounts: Amounts = {}
     for row in rows:
-        key = name_of(row), row["collective"], row["dtype"]
+        key = _key(row, name_of)
         calls, size = amounts.get(key, (0, 0))
         amounts[key] = calls + row["calls"], size + row["bytes"]
     return amounts

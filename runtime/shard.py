@@ -12,15 +12,23 @@ labels of the global batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from parlay.runtime.collectives import reduce_scatter
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
-from parlay.runtime.units import UnitWeights
-from parlay.runtime.weights import Piece, Region, Weights, counted, end_of, regions, shard_of
+from parlay.runtime.weights import (
+    Piece,
+    Place,
+    Region,
+    Weights,
+    counted,
+    end_of,
+    regions,
+    shard_of,
+)
 from torch import Tensor, nn
 
 # ── Gradients ─────────────────────────────────────────────────────────────────
@@ -41,6 +49,10 @@ class Owned:
     pieces: Sequence[Piece]
     """Where weights lie in `own`."""
 
+    def of(self, region: Region) -> Tensor:
+        """The gradients of a region."""
+        return self.own[region.start : region.stop]
+
     def regions(self) -> list[Region]:
         """`own` as runs of what decays and of what does not."""
         return regions(self.pieces)
@@ -51,7 +63,7 @@ class Owned:
 
     def all_reduce(self, *, axis: Axis, bucket: int) -> None:
         """Sums what is owned over `axis`, in all_reduces of `bucket` elements."""
-        parts = self.own.split(bucket)
+        parts = self.own.split(bucket) if self.own.numel() else ()
         works = [dist.all_reduce(part, group=axis.group, async_op=True) for part in parts]
         for work in works:
             work.wait()
@@ -69,14 +81,19 @@ class Owned:
         weights are the same on every rank of `once` and count on its first, copies on the first of
         the ranks that have them, and everything on the first of `replicas`.
         """
+        squares = self.squares(once=once, replicas=replicas)
+        if over is not None:
+            dist.all_reduce(squares, group=over.group)
+        return squares.sqrt()
+
+    def squares(self, *, once: Axis | None = None, replicas: Axis | None = None) -> Tensor:
+        """What this rank brings to the square of the norm."""
         squares = torch.zeros((), dtype=wide(self.own.dtype), device=self.own.device)
         for start, stop in counted(self.pieces, once=once):
             if replicas is None or replicas.first:
                 part = self.own[start:stop]
                 squares += torch.linalg.vector_norm(part, dtype=squares.dtype).square()
-        if over is not None:
-            dist.all_reduce(squares, group=over.group)
-        return squares.sqrt()
+        return squares
 
     def clip(self, norm: Tensor, *, limit: float) -> None:
         """Scales all gradients so that their norm, now `norm`, is at most `limit`."""
@@ -165,7 +182,8 @@ class ShardedGradients(GradientBuffer):
 
     def reduce_scatter(self, *, axis: Axis) -> None:
         """Sums all gradients over `axis`, each rank its own shard: one reduce_scatter."""
-        reduce_scatter(self.buffer[self.owned], self.buffer, group=axis.group)
+        if self.buffer.numel():
+            reduce_scatter(self.buffer[self.owned], self.buffer, group=axis.group)
 
 
 def slices(gradients: Owned) -> Iterator[Slice]:
@@ -178,13 +196,22 @@ def _adder(view: Tensor) -> Callable[[Tensor], None]:
     """Moves a parameter's gradient into `view`."""
 
     def add(parameter: Tensor) -> None:
-        view.add_(parameter.grad)
-        parameter.grad = None
+        if parameter.grad is not None:  # else it is put off
+            view.add_(parameter.grad)
+            parameter.grad = None
 
     return add
 
 
 # ── Optimizer ─────────────────────────────────────────────────────────────────
+
+
+class Held(Protocol):
+    """The weights of a rank, in one buffer or in several."""
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """Where each of them lies."""
 
 
 class AdamW:
@@ -196,7 +223,7 @@ class AdamW:
 
     def __init__(
         self,
-        weights: Weights | UnitWeights,
+        weights: Held,
         gradients: Owned,
         *,
         master: torch.dtype,
@@ -227,15 +254,14 @@ class AdamW:
             ],
             betas=betas,
             eps=eps,
-            fused=gradients.own.is_cuda,
+            fused=self.own[0].is_cuda,
         )
 
     @torch.no_grad()
     def step(self, *, lr: float) -> None:
         """Updates the owned weights from their gradients."""
-        gradients = self.gradients.own
         for region, part in zip(self.regions, self.parts, strict=True):
-            part.grad = gradients[region.start : region.stop].to(part.dtype)
+            part.grad = self.gradients.of(region).to(part.dtype)
         for group in self.adamw.param_groups:
             group["lr"] = lr
         self.adamw.step()

@@ -15,6 +15,7 @@ from typing import Any, overload
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from parlay.runtime import deferred
 from parlay.runtime.loss import IGNORED
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
@@ -66,7 +67,7 @@ class _Column(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, axis: Axis, count: int, *weights: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.axis = axis
+        ctx.axis, ctx.leaves = axis, weights
         weights, biases = weights[:count], weights[count:]
         ctx.save_for_backward(x, *weights)
         return _linears(x, weights, biases)
@@ -77,9 +78,14 @@ class _Column(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         of_x = _of_input(gradients, weights)
         sent = dist.all_reduce(of_x, group=ctx.axis.group, async_op=True)
-        of_weights = _of_weights(ctx, gradients, x)
+        wanted, late = ctx.needs_input_grad[3:], deferred.late()
+
+        def make(_: Any) -> list[Tensor | None]:
+            return _of_weights(wanted, gradients, x)
+
+        found = make(None) if late is None else late.put(ctx.leaves, make)
         sent.wait()
-        return of_x, None, None, *of_weights
+        return of_x, None, None, *found
 
 
 class _GatherColumn(torch.autograd.Function):
@@ -87,7 +93,7 @@ class _GatherColumn(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, axis: Axis, count: int, *weights: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.axis = axis
+        ctx.axis, ctx.leaves = axis, weights
         weights, biases = weights[:count], weights[count:]
         ctx.save_for_backward(x, *weights)
         return _linears(gathered(x, axis), weights, biases)
@@ -96,12 +102,26 @@ class _GatherColumn(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        pieces, arriving = start_gather(x, ctx.axis)
-        of_x, scattered = start_scatter(_of_input(gradients, weights), ctx.axis)
-        arriving.wait()
-        of_weights = _of_weights(ctx, gradients, joined(pieces))
+        axis, wanted, late = ctx.axis, ctx.needs_input_grad[3:], deferred.late()
+
+        def start() -> tuple[Tensor, dist.Work]:
+            return start_gather(x, axis)
+
+        def make(started: tuple[Tensor, dist.Work]) -> list[Tensor | None]:
+            pieces, arriving = started
+            arriving.wait()
+            return _of_weights(wanted, gradients, joined(pieces))
+
+        # Only the piece is kept where the gradients of the weights are put off.
+        started = start() if late is None else None
+        of_x, scattered = start_scatter(_of_input(gradients, weights), axis)
+        if late is None:
+            assert started is not None
+            found = make(started)
+        else:
+            found = late.put(ctx.leaves, make, start=start)
         scattered.wait()
-        return of_x, None, None, *of_weights
+        return of_x, None, None, *found
 
 
 def _linears(
@@ -123,10 +143,11 @@ def _of_input(gradients: tuple[Tensor, ...], weights: list[Tensor]) -> Tensor:
     return of_x
 
 
-def _of_weights(ctx: Any, gradients: tuple[Tensor, ...], x: Tensor) -> list[Tensor | None]:
+def _of_weights(
+    wanted: Sequence[bool], gradients: tuple[Tensor, ...], x: Tensor
+) -> list[Tensor | None]:
     """[o/n, i] each, then [o/n] of each bias that there is."""
     rows = x.flatten(0, 1)
-    wanted = ctx.needs_input_grad[3:]
     found = [
         gradient.flatten(0, 1).T @ rows if asked else None
         for gradient, asked in zip(gradients, wanted, strict=False)
@@ -148,7 +169,7 @@ def row(x: Tensor, weight: Tensor, /, *, axis: Axis) -> Tensor:
     Forward: x [b, s, i/n] and weight [o, i/n] give a share of the sum, all_reduced to [b, s, o].
     Backward: nothing is sent.
     """
-    out: Tensor = _Reduce.apply(F.linear(x, weight), axis)
+    out: Tensor = _Reduce.apply(deferred.linear(x, weight), axis)
     return out
 
 
@@ -158,7 +179,7 @@ def row_scatter(x: Tensor, weight: Tensor, /, *, axis: Axis) -> Tensor:
     Forward: x [b, s, i/n] and weight [o, i/n] give a share of the sum, reduce_scattered to
     [b, s/n, o]. Backward: all_gather of the gradient.
     """
-    out: Tensor = _Scatter.apply(F.linear(x, weight), axis)
+    out: Tensor = _Scatter.apply(deferred.linear(x, weight), axis)
     return out
 
 

@@ -70,6 +70,11 @@ class Timeline:
         """The number of stages, over all ranks and chunks."""
         return self.pp * self.chunks
 
+    @property
+    def splits(self) -> bool:
+        """Whether a backward is done in two halves."""
+        return any(action.kind == "W" for actions in self.actions for action in actions)
+
     def rank_of(self, stage: int) -> int:
         """The pipeline rank that holds `stage`."""
         chunk, place = divmod(stage, self.pp)

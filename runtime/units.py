@@ -11,6 +11,7 @@ rank owns as much of them as the others: their gradients are summed once more.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -32,6 +33,10 @@ from torch import Tensor, nn
 
 FIRST = ("embedding", "position", "embedding_norm")
 """The children of a stage that stand before its layers."""
+
+
+FIRST_UNIT = "first"
+"""What stands before the layers, none of it a linear."""
 
 
 class Segment(NamedTuple):
@@ -86,6 +91,8 @@ class Unit:
         self.whole = True
         self.ends = False
         """Whether the backward of its stage ends with this unit."""
+        self.gradients = len(self.places)
+        """How many gradients come of a microbatch: two of a weight that two stages use."""
 
     def gather(self, own: Tensor) -> None:
         """Starts to make the unit whole; `own` is what this rank owns of all units."""
@@ -147,9 +154,11 @@ class UnitWeights:
         """Elements that this rank owns, padding included."""
         self.units: list[Unit] = []
         views: dict[int, nn.Parameter] = {}
+        shared = shared_by(stages_of(model))
         for name, members, ends in units_of(model):
             unit = Unit(name, members, of=self)
             unit.ends = ends
+            unit.gradients += len(shared & {id(p) for p in unit.parameters})
             self.size = unit.stop
             self.units.append(unit)
             for n, (place, old) in enumerate(zip(unit.places, unit.parameters, strict=True)):
@@ -262,13 +271,19 @@ def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Paramet
                 ends = False
 
 
+def shared_by(stages: Sequence[nn.Module]) -> set[int]:
+    """The ids of weights that two stages use."""
+    uses = Counter(id(parameter) for stage in stages for parameter in stage.parameters())
+    return {parameter for parameter, times in uses.items() if times > 1}
+
+
 def stages_of(model: nn.Module) -> tuple[nn.Module, ...]:
     """The stages of this rank; a model without a pipeline is one."""
     return getattr(model, "stages", (model,))
 
 
 def children(stage: Any) -> Iterator[tuple[str, list[nn.Module]]]:
-    """The modules of a stage by unit: `first`, its layers by their numbers, `last`."""
+    """The modules of a stage by unit: `FIRST_UNIT`, its layers by their numbers, `last`."""
     first: list[nn.Module] = []
     last: list[nn.Module] = []
     opens = not hasattr(stage, "stage") or stage.stage.embedding
@@ -276,7 +291,7 @@ def children(stage: Any) -> Iterator[tuple[str, list[nn.Module]]]:
         if name != "layers":
             (first if opens and name in FIRST else last).append(child)
     if first:
-        yield "first", first
+        yield FIRST_UNIT, first
     for number, layer in stage.layers.items():
         yield number, [layer]
     if last:

@@ -39,7 +39,7 @@ from parlay.runtime.compare import Comparison, Comparisons, Weight, place_of
 from parlay.runtime.data import DataError, Loader
 from parlay.runtime.local import RankFailure, run_ranks
 from parlay.runtime.plan import Plan
-from parlay.runtime.prove import STEPS, prove
+from parlay.runtime.prove import STEPS, experts_of, prove
 from parlay.runtime.sent import compare_sent
 from parlay.runtime.tokens import write_tokens
 
@@ -82,7 +82,13 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
         rows = json.loads((folder / "weights.json").read_text(encoding="utf-8"))
         weights = [Weight(**{**row, "shape": tuple(row["shape"])}) for row in rows]
         comparisons = Comparisons(
-            records, grid=grid, weights=weights, reference=expected, shard=plan.get("shard")
+            records,
+            grid=grid,
+            weights=weights,
+            reference=expected,
+            shard=plan.get("shard"),
+            experts=experts_of(plan),
+            last=next(stage.stage for stage in plan.stages if stage.head),
         )
         sent, wrong = compare_sent(
             [record["counts"] for record in records],
@@ -91,6 +97,7 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
             kv_heads=plan.model.kv_heads,
             shard=plan.get("shard"),
             cp_inner=plan.get("cp_inner"),
+            experts=experts_of(plan),
         )
         for name, comparison in comparisons.by_name().items():
             result[name] = comparison.result()

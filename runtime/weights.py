@@ -25,6 +25,28 @@ Copies = Sequence[tuple[Collection[str], Axis]]
 """The ends of names, `"k.weight"`, and the ranks that hold what they name alike."""
 
 
+class Piecewise(NamedTuple):
+    """A dim of a weight that is cut, and which of how many pieces this one is."""
+
+    dim: int
+    piece: int
+    pieces: int
+
+
+class Dealt(NamedTuple):
+    """Who holds the routed experts: whole ones are dealt over `ep`, along dim 0 of their weights,
+    and the features of each are cut over `etp`, along the dim that `cut` names."""
+
+    cut: Mapping[str, int]
+    ep: Axis | None = None
+    etp: Axis | None = None
+
+    def of(self, name: str) -> tuple[Piecewise, ...]:
+        """What this rank has of the experts' weight `name`."""
+        dims = (0, self.ep), (self.cut[end_of(name)], self.etp)
+        return tuple(Piecewise(dim, axis.rank, axis.size) for dim, axis in dims if axis is not None)
+
+
 class Place(NamedTuple):
     """Where a weight lies in the flat buffer."""
 
@@ -36,6 +58,8 @@ class Place(NamedTuple):
     """The dim that is cut over tp; None where the weight is whole."""
     copies: Axis | None = None
     """The ranks that hold this piece alike; None where it is held once in a replica."""
+    dealt: tuple[Piecewise, ...] = ()
+    """How the weight of routed experts is cut."""
 
 
 class Piece(NamedTuple):
@@ -68,7 +92,8 @@ class Weights:
 
     `cut` gives the dim that is cut over tp by the end of a name, `"q.weight": 0`; what it does not
     name is whole. `copies` says which ranks hold a piece alike. `multiple` pads the buffer, so that
-    it divides into as many equal shards.
+    it divides into as many equal shards. Weights of routed experts are left out; with `dealt`,
+    which says how they are cut, they are all there is.
     """
 
     def __init__(
@@ -80,13 +105,22 @@ class Weights:
         cut: Mapping[str, int] | None = None,
         copies: Copies = (),
         multiple: int = 1,
+        dealt: Dealt | None = None,
     ) -> None:
-        named = [(name, p, cut_of(name, cut or {})) for name, p in model.named_parameters()]
+        cut = dealt.cut if dealt is not None else cut or {}
+        held = {
+            name: parameter
+            for name, parameter in model.named_parameters()
+            if routed(name) == (dealt is not None)
+        }
+        named = [(name, parameter, cut_of(name, cut)) for name, parameter in held.items()]
         named.sort(key=lambda item: order_of(item[1], item[2]))
         places, at, whole = [], 0, 0
         for name, parameter, dim in named:
             stop = at + parameter.numel()
-            places.append(Place(name, parameter.shape, at, stop, dim, copies_of(name, copies)))
+            pieces = () if dealt is None else dealt.of(name)
+            alike = copies_of(name, copies)
+            places.append(Place(name, parameter.shape, at, stop, dim, alike, pieces))
             at = stop
             whole = at if dim is None else whole
         self.places = tuple(places)
@@ -100,8 +134,11 @@ class Weights:
         }
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
-                setattr(module, name, views[id(parameter)])
-        self.parameters = dict(model.named_parameters())
+                if id(parameter) in views:
+                    setattr(module, name, views[id(parameter)])
+        self.parameters = {
+            name: parameter for name, parameter in model.named_parameters() if name in held
+        }
 
     @staticmethod
     def view(buffer: Tensor, place: Place) -> Tensor:
@@ -120,8 +157,9 @@ class Weights:
 
     def all_gather(self, *, axis: Axis) -> None:
         """Each rank of `axis` has updated its shard of the buffer; after this, all have all."""
-        shard = self.buffer[shard_of(self.buffer, axis)]
-        all_gather(self.buffer, shard, group=axis.group)
+        if self.buffer.numel():
+            shard = self.buffer[shard_of(self.buffer, axis)]
+            all_gather(self.buffer, shard, group=axis.group)
 
 
 def regions(pieces: Sequence[Piece], *, borders: Collection[int] = ()) -> list[Region]:
@@ -163,8 +201,14 @@ def copies_of(name: str, copies: Copies) -> Axis | None:
 
 
 def end_of(name: str) -> str:
-    """`layers.7.attention.q.weight` -> `q.weight`."""
-    return ".".join(name.split(".")[-2:])
+    """`layers.7.attention.q.weight` -> `q.weight`; `layers.7.mlp.experts.up.weight` ->
+    `experts.up.weight`."""
+    return ".".join(name.split(".")[-3 if routed(name) else -2 :])
+
+
+def routed(name: str) -> bool:
+    """Whether a weight is one of routed experts."""
+    return name.split(".")[-3:-2] == ["experts"]
 
 
 def shard_of(buffer: Tensor, axis: Axis) -> slice:

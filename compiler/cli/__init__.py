@@ -39,6 +39,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "run": making.run,
     "verify": making.verify,
     "timeline": making.timeline,
+    "report": making.report,
     "compare": asking.compare,
     "calibrate": making.calibrate,
     "import": making.import_,

@@ -100,6 +100,23 @@ def timeline(
     leave(run(file, out, phase=phase, microbatches=microbatches))
 
 
+def report(
+    file: File,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page; - is stdout.")] = Path(
+        "report.html"
+    ),
+    nodes: Annotated[
+        str, typer.Option("--nodes", help="Scaled to these numbers of nodes: 8,16,32.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace another file too.")] = False,
+) -> None:
+    """Write a page of the layout: checks, figures, memory, places, messages, time."""
+    from parlay.compiler.commands.options import node_counts
+    from parlay.compiler.commands.report import run
+
+    leave(run(file, out, nodes=node_counts(nodes), force=force))
+
+
 def calibrate(
     log: Annotated[
         list[Path] | None, typer.Option("--from", help="A log of nccl-tests or nvbandwidth.")

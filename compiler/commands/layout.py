@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import print_json, show
 from parlay.compiler.layout import Layout, Stage, to_json
+from parlay.compiler.layout.describe import telling_kinds
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
 
@@ -56,7 +57,9 @@ def _print(phase: Phase, layout: Layout, *, named: bool, rank: int | None, group
     console = Console(highlight=False, markup=False, soft_wrap=True)
     if named:
         console.print(f'phase "{harmless(phase.name)}"', style="bold")
-    kinds = [kind for kind in _told(phase, layout) if layout.size(kind) > 1]
+    experts = phase.spec.model is None or phase.spec.model.experts is not None
+    told = telling_kinds(layout, experts=experts)
+    kinds = [kind for kind in told if layout.size(kind) > 1]
     if rank is None:
         _print_groups(console, phase, layout, kinds)
         _print_stages(console, layout)
@@ -66,21 +69,6 @@ def _print(phase: Phase, layout: Layout, *, named: bool, rank: int | None, group
         console.print(kind, style="bold")
         for ranks in layout.groups(kind):
             console.print("  " + " ".join(map(str, ranks)))
-
-
-def _told(phase: Phase, layout: Layout) -> Iterator[str]:
-    """The kinds of groups that say something new: none of experts where the model has none, and
-    of two kinds with the same groups the first."""
-    dense = phase.spec.model is not None and phase.spec.model.experts is None
-    seen = set()
-    for kind, group in layout.kinds.items():
-        if dense and group.grid in (layout.expert, layout.sharded_expert):
-            continue
-        lines = ((group.grid.size(axis), group.grid.stride(axis)) for axis in group.axes)
-        same = (group.ends, *sorted(line for line in lines if line[0] > 1))
-        if same not in seen:
-            seen.add(same)
-            yield kind
 
 
 def _print_groups(console: Console, phase: Phase, layout: Layout, kinds: Sequence[str]) -> None:

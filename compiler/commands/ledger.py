@@ -76,7 +76,7 @@ def run(
         books.append((path, accounts))
     if json:
         documents = [
-            {"file": str(path), "phases": [_document(each, formulas=formulas) for each in accounts]}
+            {"file": str(path), "phases": [document(each, formulas=formulas) for each in accounts]}
             for path, accounts in books
         ]
         print_json({"version": 1, "files": documents})
@@ -85,11 +85,12 @@ def run(
     return 1 if failed else 0
 
 
-def _document(each: Account, *, formulas: bool) -> dict[str, Any]:
-    document = to_json(each.book, formulas=formulas)
-    document["asserts"] = asserts_to_json(each.judgement)
-    document["scaling"] = scaling_to_json(each.scaling)
-    return document
+def document(each: Account, *, formulas: bool) -> dict[str, Any]:
+    """One phase of the document of `--json`."""
+    found = to_json(each.book, formulas=formulas)
+    found["asserts"] = asserts_to_json(each.judgement)
+    found["scaling"] = scaling_to_json(each.scaling)
+    return found
 
 
 def _lacks(open_fields: object, path: Path) -> str:

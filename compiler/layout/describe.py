@@ -1,7 +1,8 @@
-"""A layout as plain JSON values, for `parlay layout --json`."""
+"""A layout as plain JSON values, for `parlay layout --json`, and which of its groups people see."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -37,6 +38,22 @@ def to_json(
             "stages": [_stage(stage) for stage in layout.stages_of(rank)],
         }
     return document
+
+
+def telling_kinds(layout: Layout, *, experts: bool) -> Iterator[str]:
+    """The kinds of groups that say something new.
+
+    None of experts where the model has none, and of two kinds with the same groups the first.
+    """
+    seen = set()
+    for kind, group in layout.kinds.items():
+        if not experts and group.grid in (layout.expert, layout.sharded_expert):
+            continue
+        lines = ((group.grid.size(axis), group.grid.stride(axis)) for axis in group.axes)
+        same = (group.ends, *sorted(line for line in lines if line[0] > 1))
+        if same not in seen:
+            seen.add(same)
+            yield kind
 
 
 def _axes(grid: Grid) -> list[dict[str, Any]]:

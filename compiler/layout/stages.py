@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from parlay.compiler.layout.balance import balanced
 from parlay.compiler.spec.blocks.model import Model
@@ -11,11 +11,14 @@ from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.compiler.spec.schema import Setting
 
 FOLDED = ("zbv", "dualpipe_v")  # the second chunks run back over the ranks, in a V
+SPLITTING = ("zero_bubble", *FOLDED, "dualpipe")  # gradients of weights come later than of inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One chunk of layers on one pipeline rank; `first` and `last` count from 0, both included."""
+class Stage(NamedTuple):
+    """One chunk of layers on one pipeline rank; `first` and `last` count from 0, both included.
+
+    `beside_embedding` says that another chunk of the rank has the embedding, for a head to read.
+    """
 
     stage: int
     chunk: int
@@ -23,11 +26,17 @@ class Stage:
     last: int
     embedding: bool
     head: bool
+    beside_embedding: bool = False
 
     @property
     def layers(self) -> int:
         """How many layers it holds."""
         return self.last - self.first + 1
+
+    @property
+    def copies_embedding(self) -> bool:
+        """Whether a head that is tied to the embedding has a copy of it."""
+        return self.head and not (self.embedding or self.beside_embedding)
 
 
 def chunks_of(schedule: Setting) -> int:
@@ -50,6 +59,17 @@ def place_of(step: int, *, schedule: Setting, pp: int) -> tuple[int, int]:
     """Pipeline rank and chunk of the `step`-th stage that a microbatch passes."""
     chunk, rank = divmod(step, pp)
     return (pp - 1 - rank if chunk == 1 and schedule.name in FOLDED else rank), chunk
+
+
+def borders(stage: Stage, *, schedule: Setting, pp: int) -> int:
+    """How many of a stage's two borders lie between ranks; the turn of a V does not.
+
+    Over each goes an activation one way, and its gradient the other.
+    """
+    turns = schedule.name in FOLDED and stage.stage == pp - 1
+    before = not stage.embedding and not (turns and stage.chunk == 1)
+    after = not stage.head and not (turns and stage.chunk == 0)
+    return before + after
 
 
 def divides_equally(layers: int, *, schedule: Setting, pp: int) -> bool:
@@ -80,7 +100,9 @@ def cut(counts: Sequence[int], *, schedule: Setting, pp: int) -> tuple[Stage, ..
     for step, layers in enumerate(counts):
         rank, chunk = place_of(step, schedule=schedule, pp=pp)
         last = first + layers - 1
-        stages.append(Stage(rank, chunk, first, last, step == 0, step == len(counts) - 1))
+        head = step == len(counts) - 1
+        beside = head and rank == 0 and step > 0
+        stages.append(Stage(rank, chunk, first, last, step == 0, head, beside))
         first += layers
     if schedule.name == "dualpipe":
         stages += [

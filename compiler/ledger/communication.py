@@ -7,12 +7,17 @@ functions put into numbers, and `parlay verify` demands that the ranks do exactl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.layout.stages import borders
+from parlay.compiler.ledger import communication_context as of_context
+from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger import shared, units
+from parlay.compiler.ledger.communication_context import tokens_of
+from parlay.compiler.ledger.latent import latents
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.compiler.spec.schema import Setting
@@ -109,25 +114,18 @@ def microbatches(spec: Spec) -> int:
     return train.global_batch // (train.micro_batch * spec.parallel.dp)
 
 
-def tokens_of(spec: Spec) -> int:
-    """Tokens of one microbatch on one rank of tp: micro-batch · seq / cp."""
-    train = spec.train
-    assert train is not None
-    return train.micro_batch * train.seq // spec.parallel.cp
-
-
 def _on_stage(counter: _Counter, spec: Spec, layout: Layout, stage: int) -> None:
     held = [s for s in layout.stages if s.stage == stage]
     if spec.parallel.tp > 1:
         for chunk in held:
             _tensor_parallel(counter, spec, chunk)
-    if spec.parallel.cp > 1:
-        for chunk in held:
-            _context_parallel(counter, spec, chunk)
+    for chunk in held:
+        _each(counter, spec, of_context.messages(spec, chunk, again=_again(spec, chunk)))
+        _each(counter, spec, _routed(spec, chunk))
     if spec.parallel.pp > 1:
         for chunk in held:
-            _pipeline(counter, spec, chunk, last=chunk.head)
-    _once_a_step(counter, spec, held)
+            _pipeline(counter, spec, chunk)
+    _once_a_step(counter, spec, layout, held)
 
 
 # ── Each microbatch ───────────────────────────────────────────────────────────
@@ -137,19 +135,29 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     """Megatron's f and g (arXiv:1909.08053), or as gather and scatter (arXiv:2205.05198)."""
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
-    tokens = tokens_of(spec)
-    activation, count = tokens * model.hidden, microbatches(spec)
-    pairs = 2 * chunk.layers  # attention and MLP each have a column and a row side
+    tokens, count, low = tokens_of(spec), microbatches(spec), latents(model)
+    # Attention and MLP each have a column and a row side.
+    rows = columns = chunk.layers + of_experts.plain(spec, chunk)
+    if low is not None and not low.stream:
+        columns -= chunk.layers
 
-    def send(collective: str, calls: int) -> None:
-        counter.add("tp", collective, dtypes.compute, elements=activation, calls=calls * count)
+    def send(collective: str, calls: int, width: int = model.hidden) -> None:
+        elements = tokens * width
+        counter.add("tp", collective, dtypes.compute, elements=elements, calls=calls * count)
 
+    ends = (1 if chunk.embedding else 0) + (1 if chunk.head else 0)
     if spec.parallel.sequence_parallel:
         # Column: gather forward, gather again and scatter backward; row: scatter, then gather.
-        send("all_gather", 3 * pairs + (1 if chunk.embedding else 0) + (2 if chunk.head else 0))
-        send("reduce_scatter", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+        send("all_gather", 2 * columns + rows + ends + (1 if chunk.head else 0))
+        send("reduce_scatter", columns + rows + ends)
     else:
-        send("all_reduce", 2 * pairs + (1 if chunk.embedding else 0) + (1 if chunk.head else 0))
+        send("all_reduce", columns + rows + ends)
+    if low is not None and spec.parallel.sequence_parallel:
+        send("all_gather", chunk.layers, low.sent)
+        send("all_gather", chunk.layers, low.again)
+        send("reduce_scatter", chunk.layers, low.sent)
+    elif low is not None:
+        send("all_reduce", chunk.layers, low.sent)
     _recomputed(counter, spec, chunk)
     if model.qk_norm == "full":
         # The sums of squares of queries and keys forward, as many sums backward.
@@ -170,24 +178,56 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     layers, count = recomputed_layers(train.recompute, chunk.layers), microbatches(spec)
-    activation = tokens_of(spec) * model.hidden
-    rows = 2 if model.norm_placement != "before" else 1
-    columns = 2 * layers
+    tokens, low = tokens_of(spec), latents(model)
+    routed = of_experts.again(spec, chunk, layers)
+    beside = routed if model.experts is not None and model.experts.shared else 0
+    dense = layers - routed
+    # Shared experts stand before what gradients need, and send their sum again, too.
+    rows = columns = layers + dense + beside
+    rows -= dense if model.norm_placement == "before" else 0
+    columns -= layers if low is not None and not low.stream else 0
     if train.recompute.name == "selective":
-        rows, layers = 0, chunk.layers if "mlp" in train.recompute.flags else 0
-        columns = layers
+        rows, columns, low = beside, beside, None
+        if "mlp" in train.recompute.flags:
+            columns += chunk.layers - of_experts.mixed(spec, chunk)
 
-    def send(collective: str, calls: int) -> None:
-        counter.add("tp", collective, dtypes.compute, elements=activation, calls=calls * count)
+    def send(collective: str, calls: int, width: int = model.hidden) -> None:
+        elements = tokens * width
+        counter.add("tp", collective, dtypes.compute, elements=elements, calls=calls * count)
 
     if spec.parallel.sequence_parallel:
         send("all_gather", columns)
-        send("reduce_scatter", rows * layers)
+        if low is not None:
+            send("all_gather", layers, low.sent)
+        send("reduce_scatter", rows)
     else:
-        send("all_reduce", rows * layers)
+        send("all_reduce", rows)
     if model.qk_norm == "full" and train.recompute.name == "full":
-        tokens = 2 * tokens_of(spec)
-        counter.add("tp", "all_reduce", dtypes.wide, elements=tokens, calls=layers * count)
+        counter.add("tp", "all_reduce", dtypes.wide, elements=2 * tokens, calls=layers * count)
+
+
+def _each(counter: _Counter, spec: Spec, messages: Iterable[of_experts.Message]) -> None:
+    """Messages of one microbatch."""
+    for message in messages:
+        counter.add(
+            message.group,
+            message.collective,
+            message.dtype or dtypes_of(spec).compute,
+            elements=message.elements,
+            calls=message.calls * microbatches(spec),
+        )
+
+
+def _routed(spec: Spec, chunk: Stage) -> Iterator[of_experts.Message]:
+    """Tokens to the ranks of their experts and back (arXiv:2006.16668), and how many they are."""
+    again = of_experts.again(spec, chunk, _again(spec, chunk))
+    return of_experts.messages(spec, chunk, again=again)
+
+
+def _again(spec: Spec, chunk: Stage) -> int:
+    """Layers of a chunk that are computed again as a whole."""
+    assert spec.train is not None
+    return recomputed_layers(spec.train.recompute, chunk.layers)
 
 
 def recomputed_layers(recompute: Setting, layers: int) -> int:
@@ -198,69 +238,14 @@ def recomputed_layers(recompute: Setting, layers: int) -> int:
     return min(first, layers) if first is not None else -(-layers // (every or 1))
 
 
-def _context_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
-    """What attention sends where the sequence is cut, as `runtime/context.py` says.
-
-    ring: keys and values go round forward and backward, all but the last turn; their gradient
-    comes home. allgather: they are gathered forward and backward, their gradient is scattered.
-    ulysses: queries, keys and values, and the output, each way; a ring may stand around it. Layers
-    that are computed again do their forward's again; attention alone never is, since its kernels
-    keep no scores.
-    """
-    train, parallel, dtypes = spec.train, spec.parallel, dtypes_of(spec)
-    assert train is not None
-    tokens, inner = tokens_of(spec), dealt(parallel)
-    forwards = chunk.layers + recomputed_layers(train.recompute, chunk.layers)
-    query, pair, out = (tokens * width for width in context_widths(spec))
-
-    def send(collective: str, elements: int, calls: int) -> None:
-        calls *= microbatches(spec)
-        counter.add("cp", collective, dtypes.compute, elements=elements, calls=calls)
-
-    if inner > 1:
-        for elements in (query, pair, out):
-            send("all_to_all", elements, forwards + chunk.layers)
-    if parallel.cp_method.name == "allgather":
-        send("all_gather", parallel.cp * pair, forwards + chunk.layers)
-        send("reduce_scatter", parallel.cp * pair, chunk.layers)
-        return
-    outer = parallel.cp // inner
-    if outer > 1:
-        for collective in ("send", "recv"):
-            send(collective, pair, forwards * (outer - 1) + chunk.layers * (2 * outer - 1))
-
-
-def dealt(parallel: Parallel) -> int:
-    """Ranks that the heads of one rank of tp are dealt out over; 1 where each has all of them."""
-    method = parallel.cp_method
-    if method.name == "ulysses":
-        return parallel.cp
-    inner: int = method["inner"] if method.name == "ulysses_ring" and parallel.cp > 1 else 1
-    return inner
-
-
-def context_widths(spec: Spec) -> tuple[int, int, int]:
-    """Features a token of the queries, of keys and values together, and of the output of one rank
-    of tp. Heads dealt out over more ranks than there are are copied first."""
-    model, parallel = spec.model, spec.parallel
-    assert model is not None
-    heads, kv_heads = -(-model.heads // parallel.tp), -(-model.kv_heads // parallel.tp)
-    query, out = model.head_dim, model.head_dim
-    if model.mla is not None:
-        kv_heads = heads
-        query, out = model.mla.nope_dim + model.mla.rope_dim, model.mla.v_dim
-    kv_heads = max(kv_heads, dealt(parallel))
-    return heads * query, kv_heads * (query + out), heads * out
-
-
-def _pipeline(counter: _Counter, spec: Spec, chunk: Stage, *, last: bool) -> None:
+def _pipeline(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
     message = tokens_of(spec) * model.hidden // _sequence_cut(spec.parallel)
-    borders = (0 if chunk.embedding else 1) + (0 if last else 1)
+    between = borders(chunk, schedule=spec.parallel.schedule, pp=spec.parallel.pp)
     for collective in ("send", "recv"):
         counter.add(
-            "pp", collective, dtypes.compute, elements=message, calls=borders * microbatches(spec)
+            "pp", collective, dtypes.compute, elements=message, calls=between * microbatches(spec)
         )
 
 
@@ -271,11 +256,12 @@ def _sequence_cut(parallel: Parallel) -> int:
 # ── Once a step ───────────────────────────────────────────────────────────────
 
 
-def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
+def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
     parallel, dtypes = spec.parallel, dtypes_of(spec)
-    tp = parallel.tp
-    numel = sum(times * row.on_rank(tp=tp) for row, times in shared.rows_of(spec, held))
+    tp, rows = parallel.tp, shared.rows_of(spec, held)
+    numel = sum(times * row.on_rank(tp=tp) for row, times in rows if not row.expert)
     replicas, batch = parallel.dp * parallel.cp, "dp_cp" if parallel.cp > 1 else "dp"
+    sharded = replicas > 1 and parallel.zero > 0
     if replicas > 1 and any(chunk.head for chunk in held):
         counter.add(batch, "all_reduce", "int64", elements=1)  # labels that count
         counter.add(batch, "all_reduce", dtypes.wide, elements=1)  # the loss
@@ -283,16 +269,31 @@ def _once_a_step(counter: _Counter, spec: Spec, held: list[Stage]) -> None:
         counter.add("tp", "all_reduce", dtypes.gradients, elements=shared.whole(spec, held))
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
-    if replicas > 1 and parallel.zero > 0:
+    _of_experts(counter, spec, layout, held)
+    if sharded:
         _sharded(counter, spec, held, numel)
-        counter.add("world", "all_reduce", dtypes.wide, elements=1)
-        return
-    if replicas > 1:
+    elif replicas > 1:
         for elements in _buckets(numel):
             counter.add(batch, "all_reduce", dtypes.gradients, elements=elements)
-    if parallel.tp * parallel.pp > 1:
+    if sharded or parallel.ep * parallel.etp > 1:
+        counter.add("world", "all_reduce", dtypes.wide, elements=1)
+    elif parallel.tp * parallel.pp > 1:
         group = "_".join(a for a in ("tp", "pp") if getattr(parallel, a) > 1)
         counter.add(group, "all_reduce", dtypes.wide, elements=1)
+
+
+def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
+    """Gradients and weights of routed experts over the ranks that hold the same ones."""
+    numel, ranks, dtypes = of_experts.held(spec, held), of_experts.copies(layout), dtypes_of(spec)
+    if not numel or ranks == 1:
+        return
+    if spec.parallel.zero == 0:
+        for elements in _buckets(numel):
+            counter.add("edp", "all_reduce", dtypes.gradients, elements=elements)
+        return
+    padded = -(-numel // ranks) * ranks
+    counter.add("edp", "reduce_scatter", dtypes.gradients, elements=padded)
+    counter.add("edp", "all_gather", dtypes.compute, elements=padded)
 
 
 def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parlay.compiler.layout import Stage
+from parlay.compiler.layout.stages import FOLDED
 from parlay.compiler.ledger import parameters
 from parlay.compiler.ledger.parameters import Weight, WeightTable
 from parlay.compiler.spec.blocks import Spec
@@ -35,5 +36,14 @@ def held_by(spec: Spec, table: WeightTable, chunk: Stage) -> Iterator[Weight]:
     if chunk.head:
         yield from table.further
         yield from table.last
-        if not chunk.embedding:
+        if chunk.copies_embedding:
             yield from table.copied
+
+
+def tied_over_stages(spec: Spec) -> bool:
+    """Whether the last rank of a pipeline has a copy of the first's embedding; in a V both ends
+    are on the first."""
+    assert spec.model is not None
+    parallel = spec.parallel
+    tied = spec.model.tied_embeddings and parallel.pp > 1
+    return tied and parallel.schedule.name not in FOLDED

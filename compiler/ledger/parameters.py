@@ -228,6 +228,7 @@ def stage_parameters(
     *,
     embedding: bool,
     head: bool,
+    copied: bool | None = None,
     tp: int = 1,
     etp: int = 1,
     ep: int = 1,
@@ -238,7 +239,7 @@ def stage_parameters(
     `layers` is contiguous, a chunk of the stage; chunks add up. Cut dimensions are divided by tp,
     vectors that all ranks need are not. The last stage has the layers of further tokens, and a
     second copy of the embedding if it needs one (tied head or further tokens) and is not also
-    the first.
+    the first; `copied` says otherwise where another chunk of the rank has the embedding.
     """
     table = weights(model, vocab_rows=vocab_rows)
     mixed = _mixed_layers(model, layers)
@@ -252,7 +253,7 @@ def stage_parameters(
         ends.extend(table.first)
     if head:
         ends.extend((*table.further, *table.last))
-        if not embedding:
+        if not embedding if copied is None else copied:
             ends.extend(table.copied)
     return held + _on_rank(ends, tp=tp, etp=etp, ep=ep)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger import units
-from parlay.compiler.ledger.held import table_of
+from parlay.compiler.ledger.held import table_of, tied_over_stages
 from parlay.compiler.ledger.parameters import Weight, WeightTable
 from parlay.compiler.spec.blocks import Spec
 
@@ -47,7 +47,7 @@ def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
     sharded = parallel.zero > 1 and parallel.shard > 1
     if found.copied:
         yield Sum("kv", units.copied(spec, held, "heads") if sharded else found.copied)
-    if found.tied and spec.model.tied_embeddings and parallel.pp > 1:
+    if found.tied and tied_over_stages(spec):
         yield Sum("embedding", units.copied(spec, held, "tied") if sharded else found.tied)
 
 
@@ -77,10 +77,13 @@ def shared_of(spec: Spec, held: Sequence[Stage]) -> Shared:
 
 def _shared(rows: Sequence[Weight], tp: int) -> Shared:
     inside = copied = tied = whole = 0
+    # Norms of latents stand before the heads: their gradients are the same on every rank.
+    latent = any(row.name.endswith("attention.kv_norm.weight") for row in rows)
     for row in rows:
         if row.cut is None and not row.expert:
             whole += row.numel
-        if row.cut is None and row.name.rpartition(".")[0].endswith(HEAD_NORMS):
+        inner = not latent and row.name.rpartition(".")[0].endswith(HEAD_NORMS)
+        if row.cut is None and inner:
             inside += row.numel
         if row.copies(tp=tp) > 1:
             copied += row.on_rank(tp=tp)
@@ -109,7 +112,7 @@ def _sections(
         if chunk.head:
             yield "further", table.further, 1
             yield "last", table.last, 1
-            if not chunk.embedding:
+            if chunk.copies_embedding:
                 yield "copied", table.copied, 1
         mixed = 0
         if table.mixture is not None:

@@ -145,6 +145,7 @@ def _held(spec: Spec, layout: Layout) -> list[Parameters]:
                 range(chunk.first, chunk.last + 1),
                 embedding=chunk.embedding,
                 head=chunk.head,
+                copied=chunk.copies_embedding,
                 tp=parallel.tp,
                 etp=parallel.etp,
                 ep=parallel.ep,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
-from parlay.compiler.ledger.held import table_of
+from parlay.compiler.ledger.held import table_of, tied_over_stages
 from parlay.compiler.ledger.parameters import Weight
 from parlay.compiler.spec.blocks import Spec
 
@@ -65,7 +65,7 @@ def units_of(spec: Spec, chunk: Stage) -> Units:
     numbers = [(kind, mixed if kind.experts else chunk.layers - mixed) for kind in table.kinds]
     last: tuple[Weight, ...] = ()
     if chunk.head:
-        last = (*table.further, *table.last, *(() if chunk.embedding else table.copied))
+        last = (*table.further, *table.last, *(table.copied if chunk.copies_embedding else ()))
     return Units(
         _unit(spec, table.first if chunk.embedding else ()),
         tuple((unit, n) for kind, n in numbers if n and (unit := _unit(spec, kind.rows))),
@@ -75,8 +75,7 @@ def units_of(spec: Spec, chunk: Stage) -> Units:
 
 def _unit(spec: Spec, rows: Iterable[Weight]) -> Unit | None:
     """The unit of some weights; None where there are none."""
-    assert spec.model is not None
-    tp, tied = spec.parallel.tp, spec.model.tied_embeddings and spec.parallel.pp > 1
+    tp, tied = spec.parallel.tp, tied_over_stages(spec)
     parts: Counter[str] = Counter()
     for row in rows:
         if not row.expert:
@@ -113,10 +112,17 @@ def gathered(spec: Spec, held: Sequence[Stage]) -> Sent:
         if tied:
             own = 2 if spec.model.embedding_norm else 1
             ends = [(units.first, own + 1), (units.last, 1)]
+        if spec.model.tied_embeddings and chunk.beside_embedding:
+            # The head of a V reads the first stage's table, forward and backward.
+            ends.append((units_of(spec, _embedding_of(held)).first, 2))
         for unit, times in (*ends, *((unit, 2 * number) for unit, number in units.layers)):
             if unit is not None:
                 sent += Sent(times, times * unit.padded(ranks))
     return sent
+
+
+def _embedding_of(held: Sequence[Stage]) -> Stage:
+    return next(chunk for chunk in held if chunk.embedding)
 
 
 class Traffic(NamedTuple):

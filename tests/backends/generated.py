@@ -192,6 +192,11 @@ def torch_job(random: Random) -> str:
         f"precision = {pick(('bf16', 'fp32'))}, gradients = {pick(('fp32', 'bf16'))}",
         f"clip = {pick(('1.0', '0'))}, recompute = {pick(again)}",
     ]
+    if pick((True, False, False, False)):
+        rank = pick(("", "q_rank = 24, "))
+        model = [line for line in model[1:] if not line.startswith(("qk_norm", "position"))]
+        model.append("layers = 8, hidden = 128, heads = 8")
+        model.append(f"mla {{ {rank}kv_rank = 16, nope_dim = 8, rope_dim = 8, v_dim = 16 }}")
     blocks = {"model": model, "parallel": parallel, "train": train}
     text = "".join(f"{name} {{\n  " + "\n  ".join(each) + "\n}\n" for name, each in blocks.items())
     cluster = f'cluster {{ nodes = 1, node from "dgx-h100" {{ gpus = {tp * pp * dp} }} }}\n'

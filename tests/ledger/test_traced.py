@@ -37,6 +37,27 @@ ATTENTION = {
 }
 
 
+LATENT = {
+    "latents": ("mla { q_rank = 1536  kv_rank = 512  %s }", "tp = 2", ""),
+    "latents of keys alone": ("mla { kv_rank = 512  %s }", "tp = 2  sequence_parallel = off", ""),
+    "latents again": ("mla { q_rank = 768  kv_rank = 256  %s }", "tp = 4", "recompute = full"),
+}
+
+
+@pytest.mark.parametrize("case", LATENT)
+def test_latent(case: str) -> None:
+    traced_memory = bench("traced_memory")
+    mla, parallel, train = LATENT[case]
+    mla %= "nope_dim = 128  rope_dim = 64  v_dim = 128"
+    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=2048, batch=4, train=train)
+    text = text.replace('"llama3-8b"', f'"llama3-8b" {{ layers = 2  kv_heads = 32  {mla} }}')
+    [row] = traced_memory.rows(case, text, (0,))
+    assert row.ledger.states == row.traced.states
+    for figure in ("activations", "peak"):
+        assert abs(row.error(figure)) < 0.002
+    assert abs(row.error("update")) < 1e-6
+
+
 @pytest.mark.parametrize("case", ATTENTION)
 def test_attention(case: str) -> None:
     traced_memory = bench("traced_memory")

@@ -95,15 +95,6 @@ def commands(parlay: Any) -> set[str]:
     return set(re.findall(r"^  (\w+) ", listed, re.MULTILINE))
 
 
-def test_what_is_not_there_yet_is_not_there(parlay: Any) -> None:
-    """Whoever adds a command takes it off the list in the README."""
-    told = README.partition("## What is not there yet")[2].partition("## More")[0]
-    (sentence,) = re.findall(r"The commands? (.*?)\.", told)
-    missing = re.findall(r"`(\w+)`", sentence)
-    assert missing
-    assert commands(parlay) & set(missing) == set()
-
-
 def test_the_table_names_every_command(parlay: Any) -> None:
     table = README.partition("| command | what |")[2].partition("\n\n")[0]
     cells = [row.split("|")[1] for row in table.splitlines() if row]

@@ -28,6 +28,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     # model.py is that of the target torch.
     **{path: values for path, values in OF_TORCH.items() if path.startswith("model.")},
     **{path: (None,) for path in ABSENT if path.startswith("model.")},
+    "model.mla": (None,),
     "parallel.tp": (1,),
     "parallel.ep": (1,),
     "parallel.etp": (1,),

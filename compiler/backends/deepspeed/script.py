@@ -23,7 +23,7 @@ from parlay.dsl.source import Source
 AXES: Final = {"dp": "data", "pp": "pipe"}
 """The axes by DeepSpeed's names."""
 
-ELSEWHERE: Final = ("spec", "dtypes", "clip", "buckets", "collectives")
+ELSEWHERE: Final = ("spec", "dtypes", "clip", "buckets", "collectives", "health")
 """What of a plan stands in ds_config.json, or is said of Parlay's own runtime."""
 
 
@@ -52,6 +52,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "sp": False,
         "class_name": Code(structure.class_name),
         "parameters": Code("plan: Plan"),
+        "cut_parameters": Code("plan: Plan"),
         "arguments": Code("plan"),
         "cp": structure.parallel.cp > 1,
         "tied": structure.tied_stages,

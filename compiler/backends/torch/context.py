@@ -26,9 +26,10 @@ def context(structure: Structure) -> dict[str, Any]:
         "dp": structure.dp,
         "sp": structure.sp,
         "class_name": Code(structure.class_name),
-        "parameters": Code("plan: Plan, mesh: Mesh" if structure.told_mesh else "plan: Plan"),
-        "mlp_parameters": Code("plan: Plan, mesh: Mesh" if structure.tp else "plan: Plan"),
-        "arguments": Code("plan, mesh" if structure.told_mesh else "plan"),
+        "parameters": Code("plan: Plan, mesh: Mesh" if structure.model_meets else "plan: Plan"),
+        "of_attention": Code("plan: Plan, mesh: Mesh" if structure.meets else "plan: Plan"),
+        "cut_parameters": Code("plan: Plan, mesh: Mesh" if structure.tp else "plan: Plan"),
+        "arguments": Code("plan, mesh" if structure.model_meets else "plan"),
     }
     return {
         **common,
@@ -46,8 +47,15 @@ def _mesh(structure: Structure) -> dict[str, Any]:
     axes, parallel = structure.axes, structure.parallel
     planes = groups.planes(structure)
     first = axes[0] if axes else ""
+    experts = structure.expert_axes
+    degrees = [*axes, *structure.dealt]
+    fields = [structure.at(f"parallel.{axis}") for axis in structure.dealt]
+    if experts and not fields:
+        fields = [structure.at("model.experts.count")]
     return {
-        "degrees": Code(", ".join(f"{axis} {getattr(parallel, axis)}" for axis in axes)),
+        "degrees": Code(", ".join(f"{axis} {getattr(parallel, axis)}" for axis in degrees)),
+        "expert_order": _tuple(experts) if experts else None,
+        "expert_fields": Code(", ".join(fields)),
         "neighbours": Code(f"neighbouring ranks share a {first} group"),
         "order": _tuple(axes),
         "parts": [Code(line) for line in copied.parts(structure)],

@@ -85,6 +85,8 @@ def argument(structure: Structure, axes: Sequence[str] = ("kv", "embedding")) ->
 def parts(structure: Structure) -> list[str]:
     """The groups that mesh.py adds to those of the axes."""
     at, axis, lines = structure.at, structure.batch_axis, []
+    if structure.expert_axes:
+        lines.append("mesh.overlay(Grid.of(plan.expert_mesh, order=EXPERT_ORDER))")
     if structure.kv:
         lines += [
             f"# {at('model.kv_heads')}: the tp ranks that hold one of them alike.",

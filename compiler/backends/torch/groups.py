@@ -8,7 +8,7 @@ from typing import Final
 
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.communication import dealt
+from parlay.compiler.ledger.communication_context import dealt
 
 BETWEEN: Final = (2, 3, 7, 11)
 """Ranks at these parts of the world are looked at besides the corners."""
@@ -21,7 +21,7 @@ def planes(structure: Structure) -> tuple[tuple[str, ...], ...]:
 
 def said(structure: Structure) -> Iterator[tuple[str, str]]:
     """The names of the planes, and what they are for, as a comment."""
-    if structure.tp and structure.pp and not structure.zero:
+    if structure.owners == "tp_pp":
         yield "tp_pp", "all ranks of one replica: the norm of the gradients is summed over it."
     if structure.batch_axis == "dp_cp":
         yield "dp_cp", "the ranks that share a global batch and hold each weight alike."
@@ -32,6 +32,8 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
     layout = structure.layout
     names = [*structure.axes, *("_".join(plane) for plane in planes(structure))]
     found = {name: layout.group_of(name, rank) for name in names}
+    of_experts = [axis for axis in structure.expert_axes if axis not in structure.axes]
+    found |= {name: layout.group_of(name, rank) for name in of_experts}
     if structure.replicates:
         found |= {name: layout.group_of(name, rank) for name in ("shard", "replicate")}
     if structure.kv:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, model_layer, model_stage
+from parlay.compiler.backends.torch import copied, latent, mixture, model_layer, model_stage
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.spec.blocks import GATED
 
@@ -17,18 +17,27 @@ def context(structure: Structure) -> dict[str, Any]:
     imports = []
     pieces = ["attention"] if model_layer.calls_attention(structure) else []
     pieces += ["context"] if structure.context else []
-    if tp:
+    if tp and structure.model.mla is not None:
+        pieces += ["latent", "tensor"]
+    elif tp:
         pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
+    experts = structure.experts
+    pieces = sorted([*pieces, "router"]) if experts is not None else pieces
     if pieces:
         imports.append(f"from parlay.runtime import {', '.join(pieces)}")
-    if structure.told_mesh:
+    if late := _put_off(structure):
+        imports.append(f"from parlay.runtime.deferred import {', '.join(late)}")
+    if experts is not None:
+        names = "Grouped, holds, visit" if structure.both_kinds else "Grouped, visit"
+        imports.append(f"from parlay.runtime.experts import {names}")
+    if structure.model_meets:
         imports.append("from parlay.runtime.mesh import Mesh")
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
         imports.append("from parlay.runtime.precision import wide")
     if structure.recomputes or structure.recomputed:
         imports.append("from parlay.runtime.recompute import recompute")
-    return {
+    found = {
         "model_is": Code("One stage of the model" if pp else "The model"),
         "cut_words": Code("".join(f", {cut} over {axis}" for cut, axis in _cuts(structure))),
         "sequence_words": Code(
@@ -51,7 +60,32 @@ def context(structure: Structure) -> dict[str, Any]:
         "tokens": Code("[b, s/cp]" if structure.context else "[b, s]"),
         "shape": Code(f"[b, {_piece(structure)}, h]"),
         **model_layer.context(structure),
+        **latent.context(structure),
         **model_stage.context(structure),
+        **mixture.context(structure),
+    }
+    return _with_late_weights(found) if "Linear" in late else found
+
+
+def _put_off(structure: Structure) -> list[str]:
+    """What model.py takes from the runtime for linears whose weight gradients are put off.
+
+    Over tp linears are functions of the runtime, which put them off by themselves; what is not cut
+    is a module all the same.
+    """
+    if not structure.splits or (structure.tp and structure.model.mla is None):
+        return []
+    tied = structure.model.tied_embeddings and not structure.tp
+    return ["Linear", "linear"] if tied else ["Linear"]
+
+
+def _with_late_weights(printed: dict[str, Any]) -> dict[str, Any]:
+    """The same lines, of the runtime's `Linear` in place of torch's."""
+    return {
+        name: [Code(line.replace("nn.Linear(", "Linear(")) for line in lines]
+        if name.endswith("_init")
+        else lines
+        for name, lines in printed.items()
     }
 
 
@@ -64,20 +98,25 @@ def _cuts(structure: Structure) -> Iterator[tuple[str, str]]:
 
 def _piece(structure: Structure) -> str:
     """How much of a sequence a rank has between the linears."""
-    cuts = [axis for axis, cut in (("cp", structure.context), ("tp", structure.sp)) if cut]
+    cuts = structure.sequence_axes
     by = "·".join(cuts)
-    return (f"s/({by})" if len(cuts) > 1 else f"s/{by}") if cuts else "s"
+    return f"s/({by})" if len(cuts) > 1 else f"s/{by}" if cuts else "s"
 
 
 def cut(structure: Structure) -> Iterator[tuple[str, int]]:
     """The ends of the names of all weights that tp cuts, and the dim that it cuts."""
     model = structure.model
-    columns = {
+    columns: dict[str, tuple[str, ...]] = {
         "qkv": ("q", "k", "v"),
         "mlp": ("gate", "up") if model.activation in GATED else ("up",),
     }
     yield "embedding.weight", 0
     for kind, row in (("qkv", "o"), ("mlp", "down")):
+        if kind == "mlp" and not structure.plain_mlp:
+            continue
+        if kind == "qkv" and model.mla is not None:
+            yield from latent.cut(structure, model.mla)
+            columns[kind] = ()
         for name in columns[kind]:
             yield f"{name}.weight", 0
             if kind in model.bias:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import call, comment, tuple_of
+from parlay.compiler.backends.torch.wrap import call, comment, says, tuple_of
 from parlay.compiler.spec.blocks import GATED
 
 BODY: Final = 8
@@ -35,6 +35,15 @@ def context(structure: Structure) -> dict[str, Any]:
         "stretched": structure.stretched,
         "positions": Code("".join(f", {name}: Tensor" for name in structure.given)),
         "numbered": Code(", *, number: int" if structure.patterned else ""),
+        "layer_numbered": Code(", *, number: int" if structure.numbered else ""),
+        "plain_mlp": structure.plain_mlp,
+        "mlp_says": Code(_mlp_says(structure)),
+        "mlp_width": Code("" if structure.experts is None else ", *, ffn: int"),
+        "attention_says": Code(
+            f"{structure.at('model.heads')} over {structure.at('model.kv_heads')}."
+        ),
+        "head_of": Code("(-1, self.head_dim)"),
+        "joins": False,
         "attention_init": _codes(_attention_init(structure)),
         "grouped": Code(grouped(structure)),
         "attend": _codes(_attend(structure)),
@@ -43,7 +52,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "mlp_init": _codes(_mlp_init(structure)),
         "mlp_forward": _codes(_mlp_forward(structure)),
         "mlp_out": _codes(_mlp_out(structure)),
-        "mlp_inputs": Code(", ".join(f"{part}: Tensor" for part in _inputs(structure))),
+        "mlp_inputs": Code(", ".join(f"{part}: Tensor" for part in inputs(structure))),
         "layer_says": Code(_layer_says(structure)),
         "layer_init": _codes(_layer_init(structure)),
         "layer_forward": _codes(_layer_forward(structure)),
@@ -76,11 +85,12 @@ def _codes(lines: list[str]) -> list[Code]:
     return [Code(line) for line in lines]
 
 
-def _bias(structure: Structure, kind: str) -> str:
+def bias_argument(structure: Structure, kind: str) -> str:
+    """What a linear of this kind is told where it has no bias."""
     return "" if kind in structure.model.bias else ", bias=False"
 
 
-def _row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
+def row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
     """The end of a sublayer that is cut by inputs; the bias is added once, to the sum."""
     arguments = [x, f"self.{name}.weight", "axis=self.tp"]
     function = "row_scatter" if structure.sp else "row"
@@ -96,7 +106,7 @@ def _row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
 
 
 def _attention_init(structure: Structure) -> list[str]:
-    model, tp, qkv = structure.model, structure.tp, _bias(structure, "qkv")
+    model, tp, qkv = structure.model, structure.tp, bias_argument(structure, "qkv")
     share = " // self.tp.size" if tp else ""
     pairs = "m.head_dim" if structure.kv else f"m.kv_heads * m.head_dim{share}"
     lines = [
@@ -112,9 +122,9 @@ def _attention_init(structure: Structure) -> list[str]:
     if model.qk_norm == "full":
         lines.append(f"self.q_norm = {norm(structure, f'm.heads * m.head_dim{share}')}")
         lines.append(f"self.k_norm = {norm(structure, pairs)}")
-    out = _bias(structure, "out")
+    out = bias_argument(structure, "out")
     lines.append(f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})")
-    return [*lines, *_core_init(structure, share)]
+    return [*lines, *core_init(structure, share)]
 
 
 def calls_attention(structure: Structure) -> bool:
@@ -123,7 +133,7 @@ def calls_attention(structure: Structure) -> bool:
     return structure.alibi or (through and structure.asks_attention)
 
 
-def _core_init(structure: Structure, share: str) -> list[str]:
+def core_init(structure: Structure, share: str) -> list[str]:
     """What scores are bent, hidden and joined by, and over which ranks."""
     at, lines = structure.at, []
     if structure.context == "ulysses_ring":
@@ -166,14 +176,14 @@ def _attention_forward(structure: Structure) -> list[str]:
         lines.append("q, k = self.q_norm(q), self.k_norm(k)")
     if model.position == "rope":
         lines.append("q, k = rotate(q, cos, sin), rotate(k, cos, sin)")
-    lines += _attended(structure)
+    lines += attended(structure)
     joined = "y.transpose(1, 2).flatten(2)"
     if structure.tp:
-        return [*lines, *_row(structure, joined, "o", biased="out" in model.bias)]
+        return [*lines, *row(structure, joined, "o", biased="out" in model.bias)]
     return [*lines, f"return self.o({joined})"]
 
 
-def _attended(structure: Structure) -> list[str]:
+def attended(structure: Structure) -> list[str]:
     """Attention of q, k and v as y; the kernel that `attend` chooses is chosen again with it."""
     if structure.context in ("ring", "allgather"):
         function = {"ring": "ring", "allgather": "gathered"}[structure.context]
@@ -245,17 +255,26 @@ def grouped(structure: Structure) -> str:
 
 
 def _mlp_init(structure: Structure) -> list[str]:
-    tp, bias = structure.tp, _bias(structure, "mlp")
-    width = "m.ffn // self.tp.size" if tp else "m.ffn"
+    tp, bias = structure.tp, bias_argument(structure, "mlp")
+    ffn = "m.ffn" if structure.experts is None else "ffn"
+    width = f"{ffn} // self.tp.size" if tp else ffn
     return [
         "m, self.tp = plan.model, mesh.tp" if tp else "m = plan.model",
-        *(f"self.{part} = nn.Linear(m.hidden, {width}{bias})" for part in _inputs(structure)),
+        *(f"self.{part} = nn.Linear(m.hidden, {width}{bias})" for part in inputs(structure)),
         f"self.down = nn.Linear({width}, m.hidden{bias})",
     ]
 
 
+def _mlp_says(structure: Structure) -> str:
+    at, experts = structure.at, structure.experts
+    widths = [at("model.ffn")] if structure.dense_layers else []
+    if experts is not None and experts.shared:
+        widths.append(at("model.experts.shared_ffn"))
+    return says(", ".join([at("model.activation"), *widths]) + ".")
+
+
 def _mlp_forward(structure: Structure) -> list[str]:
-    model, parts = structure.model, _inputs(structure)
+    model, parts = structure.model, inputs(structure)
     bent = ACTIVATIONS[model.activation]
     again = "activation" in structure.recomputed
     if not structure.tp:
@@ -269,7 +288,7 @@ def _mlp_forward(structure: Structure) -> list[str]:
     lines = call(f"{', '.join(parts)} = tensor.{function}(", arguments, indent=BODY)
     if again:
         return [*lines, f"return {recomputed('self.out', ', '.join(parts))}"]
-    return [*lines, *_row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]
+    return [*lines, *row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]
 
 
 def _mlp_out(structure: Structure) -> list[str]:
@@ -278,11 +297,12 @@ def _mlp_out(structure: Structure) -> list[str]:
         return []
     bent = ACTIVATIONS[structure.model.activation].format(gate="gate", up="up")
     if structure.tp:
-        return _row(structure, bent, "down", biased="mlp" in structure.model.bias)
+        return row(structure, bent, "down", biased="mlp" in structure.model.bias)
     return [f"return self.down({bent})"]
 
 
-def _inputs(structure: Structure) -> tuple[str, ...]:
+def inputs(structure: Structure) -> tuple[str, ...]:
+    """The linears that an MLP starts with."""
     return ("gate", "up") if structure.model.activation in GATED else ("up",)
 
 
@@ -301,17 +321,40 @@ def _layer_init(structure: Structure) -> list[str]:
     one = model.parallel_blocks and model.shared_norm
     made = norm(structure)
     lines = ["m = plan.model"]
+    arguments = "plan, mesh" if structure.tp else "plan"
     numbered = ", number=number" if structure.patterned else ""
-    for part, module in (("attention", "Attention"), ("mlp", "Mlp")):
-        told = structure.told_mesh if part == "attention" else structure.tp
-        arguments = "plan, mesh" if told else "plan"
+    for part in ("attention", "mlp"):
         if _before(structure) and not (one and part == "mlp"):
             lines.append(f"self.{part}_norm = {made}")
-        given = arguments + (numbered if part == "attention" else "")
-        lines.append(f"self.{part} = {module}({given})")
+        if part == "mlp" and structure.experts is not None:
+            lines += _mixture(structure, arguments)
+        elif part == "mlp":
+            lines.append(f"self.mlp = Mlp({arguments})")
+        else:
+            told = "plan, mesh" if structure.meets else "plan"
+            lines.append(f"self.attention = Attention({told}{numbered})")
         if _after(structure):
             lines.append(f"self.{part}_post_norm = {made}")
     return lines
+
+
+def _mixture(structure: Structure, arguments: str) -> list[str]:
+    """Experts, where a layer has some, or the plain MLP."""
+    mixture = f"Mixture({'plan, mesh' if structure.model_meets else 'plan'})"
+    if not structure.both_kinds:
+        return [f"self.mlp = {mixture}"]
+    fields = [
+        f"model.experts.{name}"
+        for name, plain in (("dense_layers", 0), ("every", 1))
+        if getattr(structure.experts, name) != plain
+    ]
+    return [
+        f"# {', '.join(structure.at(field) for field in fields)}",
+        "if holds(number, m.experts):",
+        f"    self.mlp = {mixture}",
+        "else:",
+        f"    self.mlp = Mlp({arguments}, ffn=m.ffn)",
+    ]
 
 
 def _layer_forward(structure: Structure) -> list[str]:

@@ -27,7 +27,7 @@ def _init(structure: Structure) -> list[str]:
     first = after_embedding(structure)
     last = [f"self.norm = {norm(structure)}"] if model.final_norm else []
     last += head(structure)
-    arguments = "plan, mesh" if structure.told_mesh else "plan"
+    arguments = "plan, mesh" if structure.model_meets else "plan"
     numbers = "range(first, last + 1)" if structure.pp else "range(m.layers)"
     layers = layers_built(structure, arguments, numbers)
     if not structure.pp:
@@ -42,7 +42,7 @@ def _init(structure: Structure) -> list[str]:
 
 def layers_built(structure: Structure, arguments: str, numbers: str) -> list[str]:
     """The layers of a stage by their numbers in the whole model."""
-    number = ", number=i" if structure.patterned else ""
+    number = ", number=i" if structure.numbered else ""
     made = f"Layer({arguments}{number})"
     built = f"{{str(i): {made} for i in {numbers}}}"
     return call("self.layers = nn.ModuleDict(", [built], indent=BODY)
@@ -185,7 +185,8 @@ def logits(structure: Structure, x: str = "") -> list[str]:
         lines = call(f"logits = tensor.{function}(", arguments, indent=BODY)
     elif model.tied_embeddings:
         bias = ", self.head.bias" if biased else ""
-        lines = [f"logits = F.linear({x}, self.embedding.weight{bias})"]
+        function = "linear" if structure.splits else "F.linear"
+        lines = [f"logits = {function}({x}, self.embedding.weight{bias})"]
     else:
         lines = [f"logits = self.head({x})"]
     if structure.capped:

@@ -10,23 +10,41 @@ from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger import communication, flops, held
-from parlay.compiler.spec.blocks import Checkpoint, Model, Spec, Train
+from parlay.compiler.ledger import communication, communication_context, flops, held
+from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Spec, Train
 from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Setting
 
+HEALTH: Final = {
+    "wait": 480,
+    "spike": {"loss": 1.5, "grad_norm": 10.0, "window": 32},
+    "straggler": {"every": 50, "beyond": 1.5},
+}
+"""Seconds without a microbatch that end a run, below the ten minutes after which NCCL ends it
+without a word of who; jumps over the median of the last steps, and ranks beside their peers, that
+are told. No field of the language says them."""
 
-def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None) -> dict[str, Any]:
+
+def plan_of(
+    phase: Phase,
+    layout: Layout,
+    *,
+    axes: tuple[str, ...] | None = None,
+    of_experts: tuple[str, ...] | None = None,
+) -> dict[str, Any]:
     """The plan of a phase; `docs/emitted.md` says what each part means.
 
-    `axes` are those that the code has, by default the ones above 1.
+    `axes` are those that the code has, `of_experts` those of the experts' grid, by default the ones
+    above 1.
     """
     spec = phase.spec
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
     dtypes = communication.dtypes_of(spec)
     sizes = {axis: getattr(parallel, axis) for axis in axes or mesh_axes(phase)}
+    if of_experts is None:
+        of_experts = expert_axes(phase, layout)
     optimizer = train.optimizer
     plan: dict[str, Any] = {
         "version": 1,
@@ -34,6 +52,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
         "source": file_name(phase.origins),
         "phase": phase.name,
         "mesh": sizes,
+        **({"expert_mesh": _expert_mesh(layout, of_experts)} if of_experts else {}),
         "model": {
             "layers": model.layers,
             "hidden": model.hidden,
@@ -49,6 +68,7 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "rope_theta": model.rope["theta"] if model.rope else None,
             "logits_cap": model.softcap["logits"] if model.softcap else 0.0,
             **_attention(model, train),
+            **({"experts": _experts(model.experts)} if model.experts is not None else {}),
         },
         "stages": [
             {
@@ -93,10 +113,11 @@ def plan_of(phase: Phase, layout: Layout, *, axes: tuple[str, ...] | None = None
             "every": spec.log.every,
             **({"tensorboard": True} if spec.log.tensorboard else {}),
         },
+        "health": HEALTH,
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
-        **({"cp_inner": communication.dealt(parallel)} if rings_outside(spec) else {}),
+        **({"cp_inner": communication_context.dealt(parallel)} if rings_outside(spec) else {}),
         "buckets": {"gradients": communication.GRADIENT_BUCKET},
         "peak_flops": flops.peak(cluster.node.gpu, train.precision),
         "flops_per_token": flops.per_token(spec),
@@ -116,6 +137,8 @@ def windowed(model: Model, train: Train) -> bool:
 def _attention(model: Model, train: Train) -> dict[str, Any]:
     """What attention is besides causal, and how far apart its positions are."""
     found: dict[str, Any] = {}
+    if model.mla is not None:
+        found["mla"] = asdict(model.mla)
     if model.position == "rope" and model.rope and model.rope["scaling"] != 1:
         found["rope_scaling"] = model.rope["scaling"]
     if model.softcap and model.softcap["attention"]:
@@ -125,10 +148,35 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
     return found
 
 
+def _expert_mesh(layout: Layout, axes: tuple[str, ...]) -> dict[str, int]:
+    assert layout.expert is not None
+    return {axis: layout.expert.size(axis) for axis in axes}
+
+
+def _experts(experts: Experts) -> dict[str, Any]:
+    """Sizes of a layer of experts; `shared_ffn` is the width of all shared ones together."""
+    found: dict[str, Any] = {
+        "count": experts.count,
+        "top_k": experts.top_k,
+        "ffn": experts.ffn,
+        "dense_layers": experts.dense_layers,
+        "every": experts.every,
+    }
+    if experts.shared:
+        found["shared_ffn"] = experts.shared * experts.shared_ffn
+    if experts.groups > experts.top_groups:
+        found |= {"groups": experts.groups, "top_groups": experts.top_groups}
+    if experts.aux_loss:
+        found["aux_loss"] = experts.aux_loss
+    return found
+
+
 def rotary_dim(model: Model) -> int | None:
     """How many features of a head turn: the first ones; None where positions are not rotary."""
     if model.position != "rope" or model.rope is None:
         return None
+    if model.mla is not None:
+        return model.mla.rope_dim
     return int(model.head_dim * model.rope["partial"])
 
 
@@ -171,6 +219,18 @@ def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "keep": checkpoint.keep,
         "asynchronous": bool(checkpoint.asynchronous),
     }
+
+
+def expert_axes(phase: Phase, layout: Layout) -> tuple[str, ...]:
+    """The axes of the experts' grid that emitted code has: those above 1, pp among them.
+
+    Empty where there are no experts, or every rank holds all of them by itself.
+    """
+    assert phase.spec.model is not None
+    if phase.spec.model.experts is None or layout.expert is None:
+        return ()
+    above = tuple(axis for axis in layout.expert.axes if layout.expert.size(axis) > 1)
+    return above if set(above) - {"pp"} else ()
 
 
 def mesh_axes(phase: Phase) -> tuple[str, ...]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
-from parlay.compiler.backends.torch.plan import mesh_axes, plan_of, replicates, rings_outside
+from parlay.compiler.backends.torch.plan import (
+    expert_axes,
+    mesh_axes,
+    plan_of,
+    replicates,
+    rings_outside,
+)
 from parlay.compiler.backends.torch.shrink import folded, shrink
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.ledger import parameters
-from parlay.compiler.ledger.communication import dealt
+from parlay.compiler.ledger.communication_context import dealt
 from parlay.compiler.ledger.held import held_by, padded_vocab, table_of
 from parlay.compiler.spec.blocks import Model, Spec
 from parlay.compiler.spec.resolve import Phase
@@ -26,7 +32,12 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
     for degrees in folded(phase.spec):
         spec = shrink(phase.spec, layout.stages, degrees)
         small = lay_out(spec)
-        plan = plan_of(replace(phase, spec=spec), small, axes=mesh_axes(phase))
+        plan = plan_of(
+            replace(phase, spec=spec),
+            small,
+            axes=mesh_axes(phase),
+            of_experts=expert_axes(phase, layout),
+        )
         if replicates(phase.spec):
             plan["shard"] = spec.parallel.shard
         if rings_outside(phase.spec):
@@ -46,6 +57,17 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
     table, padding = table_of(spec), padded_vocab(spec) - spec.model.vocab
     for chunk in layout.stages:
         for weight in held_by(spec, table, chunk):
+            if weight.expert:
+                assert weight.cut is not None
+                yield {
+                    "name": weight.name,
+                    "shape": [weight.count, *weight.shape],
+                    "tp_dim": None,
+                    "stage": chunk.stage,
+                    "padded_rows": 0,
+                    "expert_dim": weight.cut + 1,
+                }
+                continue
             padded = padding if weight.name in VOCABULARY else 0
             shape = [weight.shape[0] - padded, *weight.shape[1:]]
             yield {
@@ -61,8 +83,13 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
 def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
     model = spec.model
     assert model is not None and spec.train is not None
+    sizes = plan["model"]
+    if model.experts is not None:
+        routing = ("router", "router_bias", "shared_gate")
+        said = {name: getattr(model.experts, name) for name in routing}
+        sizes = {**sizes, "experts": {**sizes["experts"], **said}}
     return {
-        "model": {**plan["model"], **_structure(model)},
+        "model": {**sizes, **_structure(model)},
         "batch": plan["batch"],
         "optimizer": plan["optimizer"],
         "lr_schedule": {"name": spec.train.lr_schedule.name, **plan["lr_schedule"]},
@@ -86,6 +113,7 @@ def _structure(model: Model) -> dict[str, Any]:
         "parallel_blocks": model.parallel_blocks,
         "shared_norm": model.shared_norm,
         "qk_norm": model.qk_norm,
+        "mla": None if model.mla is None else asdict(model.mla),
         "position": model.position,
         "rope_partial": rope["partial"] if rope else 1.0,
         "rope_scaling": rope["scaling"] if rope else 1.0,

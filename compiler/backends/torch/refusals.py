@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch.refusals_context import context_refusals
+from parlay.compiler.backends.torch.refusals_experts import expert_refusals
 from parlay.compiler.backends.torch.refusals_model import CODE, model_refusals
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.origins import Kind
@@ -19,9 +20,15 @@ from parlay.dsl.diagnostics import Diagnostic, error
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "model.dropout": (0.0,),
     "model.mtp_layers": (0,),
-    "parallel.ep": (1,),
     "parallel.zero": (0, 1, 2, 3),
-    "parallel.schedule": ("gpipe", "one_f_one_b", "interleaved"),
+    "parallel.schedule": (
+        "gpipe",
+        "one_f_one_b",
+        "interleaved",
+        "zero_bubble",
+        "zbv",
+        "dualpipe_v",
+    ),
     "parallel.offload": ("none",),
     "train.precision": ("fp32", "bf16"),
     "train.gradients": ("fp32", "bf16"),
@@ -44,7 +51,7 @@ HELP: Final = {
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
-ABSENT: Final = ("model.mla", "model.experts", "train.lora")
+ABSENT: Final = ("train.lora",)
 
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
@@ -63,6 +70,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
             yield _absent(phase, path)
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from context_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     yield from _recompute(phase)
     if spec.train.steps is None and spec.train.tokens is None:
@@ -139,13 +147,14 @@ def _absent(phase: Phase, path: str) -> Diagnostic:
     return error(CODE, f"target torch cannot express `{name}` yet", place, "not expressed")
 
 
-RECOMPUTED: Final = ("core_attention", "mlp", "activation")
+RECOMPUTED: Final = ("core_attention", "mlp", "activation", "experts")
 """The parts of a layer that are computed again on their own."""
 
 
 def _recompute(phase: Phase) -> Iterator[Diagnostic]:
     assert phase.spec.train is not None
     asked = phase.spec.train.recompute  # None where it is in error or open
+    known = ", ".join(f"`{part}`" for part in RECOMPUTED)
     for part in asked.flags if asked is not None else ():
         if part not in RECOMPUTED:
             place, words = phase.origins.label("train.recompute", "not expressed by this target")
@@ -154,7 +163,7 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 f"target torch cannot express `recompute = selective({part})` yet",
                 place,
                 words,
-                help=["it expresses `core_attention`, `mlp`, `activation`, and `full` layers"],
+                help=[f"it expresses {known}, and `full` layers"],
             )
 
 

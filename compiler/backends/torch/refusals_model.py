@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from parlay.compiler.spec.blocks import Model, Parallel, Train
+from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
@@ -66,8 +67,18 @@ def model_refusals(
             words="a table without a number of rows",
             help="`context` says how many positions there are",
         )
+    if model.mla is not None:
+        yield from latent_refusals(model, parallel, refused)
+        width = model.mla.nope_dim + model.mla.rope_dim
+        if phase.origins.kind("model.head_dim") is Kind.FILE and model.head_dim != width:
+            yield refused(
+                "model.head_dim",
+                f"heads of {model.head_dim} features under latent attention",
+                words=f"`nope_dim` and `rope_dim` come to {width}",
+                help="leave `head_dim` out",
+            )
     known = None not in (model.head_dim, train.seq)  # a value in error is None
-    if known and model.position == "rope" and model.rope is not None:
+    if known and model.position == "rope" and model.rope is not None and model.mla is None:
         turning = int(model.head_dim * model.rope["partial"])
         if turning < 2 or turning % 2:
             yield refused(
@@ -75,3 +86,53 @@ def model_refusals(
                 f"{turning} rotated features of a head",
                 words="features turn in pairs",
             )
+
+
+Refused = Callable[..., Diagnostic]
+
+
+def latent_refusals(model: Model, parallel: Parallel, refused: Refused) -> Iterator[Diagnostic]:
+    """What multi-head latent attention cannot be joined with."""
+    mla = model.mla
+    assert mla is not None
+    if model.position != "rope":
+        yield refused(
+            "model.position",
+            "latent attention without rotary positions",
+            words="a part of each key is rotated",
+            help="`position = rope`",
+        )
+    elif model.rope is not None and model.rope["partial"] != 1:
+        yield refused(
+            "model.rope.partial",
+            "a partial rotation of latent attention",
+            words="`mla.rope_dim` says what turns",
+            help="`partial = 1`",
+        )
+    if mla.rope_dim is not None and mla.rope_dim % 2:
+        yield refused(
+            "model.mla.rope_dim",
+            f"{mla.rope_dim} rotated features of a head",
+            words="features turn in pairs",
+        )
+    if model.qk_norm != "none":
+        yield refused(
+            "model.qk_norm",
+            "norms of queries and keys under latent attention",
+            words="its latents have norms of their own",
+            help="`qk_norm = none`",
+        )
+    if model.kv_heads != model.heads:
+        yield refused(
+            "model.kv_heads",
+            "grouped heads under latent attention",
+            words="each query head has its own key and value",
+            help="leave `kv_heads` out",
+        )
+    if parallel.cp > 1:
+        yield refused(
+            "parallel.cp",
+            "latent attention over pieces of the sequence yet",
+            words="attention sees whole sequences",
+            help="`cp = 1`",
+        )

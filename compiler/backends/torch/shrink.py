@@ -8,16 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from math import lcm, prod
 from typing import Final
 
 from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.layout import Stage
-from parlay.compiler.layout.orders import dense_grid, shard_axes, shard_parts
+from parlay.compiler.layout.orders import (
+    dense_grid,
+    expert_grid,
+    pipelines_agree,
+    shard_axes,
+    shard_parts,
+)
 from parlay.compiler.layout.stages import steps_of
-from parlay.compiler.ledger.communication import dealt
-from parlay.compiler.spec.blocks import Model, Parallel, Spec, Train
+from parlay.compiler.ledger.communication_context import dealt
+from parlay.compiler.spec.blocks import Experts, Mla, Model, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
@@ -43,14 +49,50 @@ def folded(spec: Spec) -> Iterator[dict[str, int]]:
         for axis, part in zip(shard_axes(dense), parts, strict=True):
             degrees |= {axis: part, REPLICATE[axis]: degrees[axis] // part}
     if prod(degrees.values()) <= MOST_RANKS:
-        yield degrees
+        yield degrees | {axis: getattr(parallel, axis) for axis in ("ep", "etp")}
         return
     above = [axis for axis in degrees if degrees[axis] > 1]
     least = dict.fromkeys(above, 2)
     if "cp" in above and 1 < dealt(parallel) < parallel.cp:  # one part deals heads out, one rings
         least["cp"] = 4
     for chosen in combinations(above, min(3 if least.get("cp") != 4 else 2, len(above))):
-        yield {axis: least[axis] if axis in chosen else 1 for axis in degrees}
+        small = {axis: least[axis] if axis in chosen else 1 for axis in degrees}
+        for shares in _shares(spec, small):
+            yield small | shares
+
+
+def _shares(spec: Spec, small: dict[str, int]) -> Iterator[dict[str, int]]:
+    """How experts lie over the ranks of small degrees: each of etp, ep and edp that is above 1 in
+    full takes a share, and none that is not; two at a time where there are no ranks for more."""
+    parallel = spec.parallel
+    assert spec.cluster is not None
+    full = {"ep": parallel.ep, "etp": parallel.etp}
+    full["edp"] = spec.cluster.gpus // prod((*full.values(), parallel.pp)) or 1
+    above = [axis for axis in full if full[axis] > 1]
+    ranks = prod(small.values()) // small["pp"]
+    found = []
+    for shares in product(*([1, 2, 4, 8] if axis in above else [1] for axis in full)):
+        lie = dict(zip(full, shares, strict=True))
+        if prod(shares) == ranks and _pipelines_agree(parallel, small | lie):
+            found.append({axis: lie[axis] for axis in ("ep", "etp")})
+    most = max((sum(share > 1 for share in one.values()) for one in found), default=0)
+    yield from (one for one in found if sum(share > 1 for share in one.values()) == most)
+
+
+def _pipelines_agree(parallel: Parallel, degrees: dict[str, int]) -> bool:
+    """Whether stages are the same ranks for experts and for all else."""
+    small = replace(
+        parallel,
+        tp=degrees["tp"],
+        cp=degrees["cp"] * degrees.get("cp_replicate", 1),
+        dp=degrees["dp"] * degrees.get("dp_replicate", 1),
+        pp=degrees["pp"],
+        ep=degrees["ep"],
+        etp=degrees["etp"],
+    )
+    world = prod(getattr(small, axis) for axis in AXES)
+    experts = expert_grid(small, world=world)
+    return experts is not None and pipelines_agree(dense_grid(small), experts)
 
 
 def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Spec:
@@ -61,7 +103,7 @@ def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Sp
     assert isinstance(parallel.stages, tuple)
     narrow = windowed(model, train)
     small = _model(model, spec.parallel, parallel, narrow=narrow)
-    world = prod(degrees.values())
+    world = prod(degrees[axis] for axis in (*AXES, *REPLICATE.values()) if axis in degrees)
     node = replace(cluster.node, gpus=world)
     if node.link is not None:
         node = replace(node, link=replace(node.link, domain=world))
@@ -83,6 +125,8 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
         cp=degrees["cp"] * degrees.get("cp_replicate", 1),
         dp=degrees["dp"] * degrees.get("dp_replicate", 1),
         pp=degrees["pp"],
+        ep=degrees["ep"],
+        etp=degrees["etp"],
         shard=degrees["dp"] * degrees["cp"],
         vocab_multiple=min(parallel.vocab_multiple, 4),
     )
@@ -133,6 +177,7 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
         softcap = replace(softcap, options={**softcap.options, "attention": 1.0})
     return replace(
         model,
+        mla=None if model.mla is None else _mla(model.mla),
         layers=sum(stages),
         hidden=24,
         heads=heads,
@@ -144,7 +189,35 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
         rope=rope,
         window=window,
         softcap=softcap,
+        experts=None if model.experts is None else _experts(model.experts, small, sum(stages)),
     )
+
+
+def _experts(experts: Experts, small: Parallel, layers: int) -> Experts:
+    """A few experts a rank, and layers of each kind that the full model has."""
+    dense = 1 if experts.dense_layers and layers > 1 else 0
+    limits = experts.groups > experts.top_groups
+    top_k = min(experts.top_k, 4 if limits else 3)
+    count = lcm(small.ep, 2) * 2 if limits else lcm(small.ep, 2)
+    count = max(count, small.ep * -(-(top_k + 1) // small.ep))
+    return replace(
+        experts,
+        count=lcm(8, small.ep) if limits else count,
+        top_k=top_k,
+        ffn=6 * small.etp,
+        shared=min(experts.shared, 2),
+        shared_ffn=6 * small.tp,
+        dense_layers=dense,
+        every=min(experts.every, layers - dense),
+        groups=4 if limits else 1,
+        top_groups=min(2, experts.top_groups) if limits else 1,
+    )
+
+
+def _mla(mla: Mla) -> Mla:
+    """Widths of which no two are alike, so that none is taken for another."""
+    rank = None if mla.q_rank is None else 10
+    return Mla(q_rank=rank, kv_rank=12, nope_dim=6, rope_dim=4, v_dim=8)
 
 
 def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Train:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.plan import mesh_axes, replicates, saves, windowed
+from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, replicates, saves, windowed
 from parlay.compiler.layout import Layout
-from parlay.compiler.layout.stages import chunks_of
-from parlay.compiler.spec.blocks import Checkpoint, Model, Parallel, Train
+from parlay.compiler.layout.stages import FOLDED, SPLITTING, chunks_of
+from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
 
@@ -86,14 +86,82 @@ class Structure:
         return self.context not in ("", "ulysses")
 
     @property
+    def sequence_axes(self) -> tuple[str, ...]:
+        """The axes that cut sequences between the linears."""
+        return ("cp",) * bool(self.context) + ("tp",) * self.sp
+
+    @property
     def batch_axis(self) -> str:
         """The axis whose ranks share a global batch, and each weight; empty for one rank."""
         return "_".join(axis for axis in ("dp", "cp") if axis in self.axes)
 
     @property
-    def told_mesh(self) -> bool:
-        """Whether the model is told its ranks."""
+    def meets(self) -> bool:
+        """Whether attention sends anything, so that it is built with the mesh."""
         return self.tp or bool(self.context)
+
+    @property
+    def experts(self) -> Experts | None:
+        """The experts of the model, if it has some."""
+        return self.model.experts
+
+    @property
+    def expert_axes(self) -> tuple[str, ...]:
+        """The axes of the experts' grid that the code has, fastest first."""
+        return expert_axes(self.phase, self.layout)
+
+    @property
+    def dealt(self) -> tuple[str, ...]:
+        """Those that a rank's experts are a part over: ep, etp."""
+        return tuple(axis for axis in ("ep", "etp") if axis in self.expert_axes)
+
+    @property
+    def routes(self) -> bool:
+        """Whether tokens travel to the ranks of their experts."""
+        return bool(self.dealt)
+
+    @property
+    def edp(self) -> bool:
+        """Whether several ranks hold the same experts."""
+        return "edp" in self.expert_axes
+
+    @property
+    def expert_zero(self) -> bool:
+        """Whether the masters and the optimizer state of experts are cut over edp."""
+        return self.edp and self.parallel.zero > 0
+
+    @property
+    def dense_layers(self) -> bool:
+        """Whether some layers have a plain MLP."""
+        experts = self.experts
+        return experts is None or experts.layers_before(self.model.layers) < self.model.layers
+
+    @property
+    def plain_mlp(self) -> bool:
+        """Whether there is an MLP that every token passes, for itself or beside experts."""
+        return self.dense_layers or (self.experts is not None and self.experts.shared > 0)
+
+    @property
+    def both_kinds(self) -> bool:
+        """Whether some layers have experts and some do not."""
+        return self.experts is not None and self.dense_layers
+
+    @property
+    def owners(self) -> str:
+        """The group whose ranks own all gradients between them; empty for one rank."""
+        if self.zero or self.dealt:
+            return "world"
+        return "_".join(axis for axis in ("tp", "pp") if axis in self.axes)
+
+    @property
+    def again_alone(self) -> bool:
+        """Whether layers' mixtures are computed again, and plain MLPs are not."""
+        return "experts" in self.recomputed and "mlp" not in self.recomputed
+
+    @property
+    def model_meets(self) -> bool:
+        """Whether the model sends anything, so that it is built with the mesh."""
+        return self.meets or self.routes
 
     @property
     def zero(self) -> bool:
@@ -164,9 +232,21 @@ class Structure:
         return self.pp and chunks_of(self.parallel.schedule) > 1
 
     @property
+    def folded(self) -> bool:
+        """Whether the second stages run back over the ranks, so that the first rank has the last
+        stage too."""
+        return self.pp and self.parallel.schedule.name in FOLDED
+
+    @property
+    def splits(self) -> bool:
+        """Whether gradients of weights are put off, to fill idle time."""
+        return self.pp and self.parallel.schedule.name in SPLITTING
+
+    @property
     def kv(self) -> bool:
         """Whether tp exceeds the key/value heads, so that several ranks hold one alike."""
-        return self.tp and self.parallel.tp > self.model.kv_heads
+        model = self.model
+        return self.tp and model.mla is None and self.parallel.tp > model.kv_heads
 
     @property
     def head_norms(self) -> bool:
@@ -175,8 +255,8 @@ class Structure:
 
     @property
     def tied_stages(self) -> bool:
-        """Whether the embedding is held by the first stage and by the last."""
-        return self.pp and self.model.tied_embeddings
+        """Whether the embedding is held by the first rank of a pipeline and by the last."""
+        return self.pp and self.model.tied_embeddings and not self.folded
 
     @property
     def bias_alone(self) -> bool:
@@ -203,6 +283,11 @@ class Structure:
         """Whether some layers see everything all the same."""
         window = self.model.window
         return self.windowed and window is not None and window["every"] > 1
+
+    @property
+    def numbered(self) -> bool:
+        """Whether a layer has to know its number."""
+        return self.patterned or self.both_kinds
 
     @property
     def alibi(self) -> bool:

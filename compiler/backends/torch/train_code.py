@@ -6,7 +6,7 @@ from typing import Any
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied
+from parlay.compiler.backends.torch import copied, expert_state
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import WIDTH, call
 from parlay.compiler.spec.origins import Kind
@@ -17,13 +17,16 @@ def context(structure: Structure) -> dict[str, Any]:
     train, parallel, at = structure.train, structure.parallel, structure.at
     tp, pp = structure.tp, structure.pp
     zero, chunked = structure.zero, structure.chunked
-    norm = [f"over=job.mesh.{owners}"] if (owners := _owners(structure)) else []
+    norm = [f"over=job.mesh.{owners}"] if (owners := structure.owners) else []
     norm += ["once=job.mesh.tp"] if tp else []
     norm += ["replicas=job.mesh.replicate"] if structure.replicates else []
-    writes = [f"mesh.pp.{'last'}"] if pp else []
+    norm += expert_state.norm(structure)
+    end = "first" if structure.folded else "last"  # which rank of a pipeline has the loss
+    writes = [f"mesh.pp.{end}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "cp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "cp", "pp") if axis in structure.axes]
     plan_name = "plan" if pp else "job.plan"
+    gradients = "job.gradients" if structure.experts is None else "job.gradients.common"
     return {
         "opening": Code(_opening(structure)),
         "computes": Code(
@@ -34,9 +37,13 @@ def context(structure: Structure) -> dict[str, Any]:
         "built_for": Code(", ".join(built) or at("model.layers")),
         "device": Code("mesh.device" if structure.mesh else "device"),
         "zero": zero,
+        "keeps_weights": zero or structure.expert_zero,
+        "parted": [Code(line) for line in expert_state.gradients(structure)],
+        "experts_reduced": Code(expert_state.reduced(structure, plan_name)),
+        "experts_reduced_for": Code(expert_state.reduced_for(structure)),
         "model_class": Code("Chunks" if chunked else structure.class_name),
         "gradients_class": Code(_gradients(structure)),
-        "weights_class": Code("UnitWeights" if structure.scatters else "Weights"),
+        "weights_class": Code(_weights(structure)),
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
@@ -49,17 +56,18 @@ def context(structure: Structure) -> dict[str, Any]:
         "weights_built": [Code(line) for line in _weights_built(structure)],
         "filled": [Code(line) for line in _filled(structure)],
         "shared": [tuple(map(Code, pair)) for pair in copied.summed(structure)],
-        "schedule": Code(parallel.schedule.name),
+        "last_stage": Code(f"mesh.pp.{end}"),
+        "schedule": Code(f"{_timelines(structure)}.{parallel.schedule.name}"),
         "timeline_arguments": Code(
             "mesh.pp.size, len(model.stages), plan.batch.microbatches"
-            if chunked
+            if chunked and not structure.folded
             else "mesh.pp.size, plan.batch.microbatches"
         ),
         "stages": Code("job.model.stages" if chunked else "[job.model]"),
         "reduced": Code(
-            f"job.gradients.reduce_scatter(axis=mesh.{structure.shard_axis})"
+            f"{gradients}.reduce_scatter(axis=mesh.{structure.shard_axis})"
             if zero
-            else f"job.gradients.all_reduce("
+            else f"{gradients}.all_reduce("
             f"axis=mesh.{structure.batch_axis}, bucket={plan_name}.buckets.gradients)"
         ),
         "replicated": Code(
@@ -124,6 +132,9 @@ def _loop(structure: Structure) -> dict[str, Any]:
         "saved_by": Code(", ".join(asked)),
         "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
+        "health_arguments": Code(
+            f"writes={writes}, device={'mesh.device' if structure.mesh else 'job.device'}"
+        ),
         "steps": Code("start, job.plan.steps" if structure.saves else "job.plan.steps"),
     }
 
@@ -141,13 +152,9 @@ def _loader(structure: Structure) -> list[str]:
 
 def _piece(structure: Structure) -> str:
     """The tokens of a sequence that travel between stages."""
-    cuts = [f"mesh.{axis}.size" for axis, cut in _cuts(structure) if cut]
+    cuts = [f"mesh.{axis}.size" for axis in structure.sequence_axes]
     by = f"({' * '.join(cuts)})" if len(cuts) > 1 else "".join(cuts)
     return f"plan.batch.seq // {by}" if cuts else "plan.batch.seq"
-
-
-def _cuts(structure: Structure) -> tuple[tuple[str, bool], ...]:
-    return ("cp", bool(structure.context)), ("tp", structure.sp)
 
 
 def _of_batch(structure: Structure) -> list[str]:
@@ -155,16 +162,9 @@ def _of_batch(structure: Structure) -> list[str]:
     return [f"parallel.{axis}" for axis in structure.batch_axis.split("_") if axis]
 
 
-def _owners(structure: Structure) -> str:
-    """The group whose ranks own all gradients between them, once each; empty for one rank."""
-    if structure.zero:
-        return "world"
-    return "_".join(axis for axis in ("tp", "pp") if axis in structure.axes)
-
-
 def _model_built(structure: Structure) -> list[str]:
     """The model of this rank, on the meta device."""
-    arguments = "plan, mesh" if structure.told_mesh else "plan"
+    arguments = "plan, mesh" if structure.model_meets else "plan"
     if structure.chunked:
         return [
             "own = [stage for stage in plan.stages if stage.stage == mesh.pp.rank]",
@@ -185,6 +185,8 @@ def _weights_built(structure: Structure) -> list[str]:
         arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
         return call("weights = UnitWeights(", arguments, indent=4)
     arguments += [f"multiple={axis}.size"] if structure.zero else []
+    if structure.experts is not None:
+        return expert_state.weights(structure, arguments)
     return call("weights = Weights(", arguments, indent=4)
 
 
@@ -192,11 +194,25 @@ def _filled(structure: Structure) -> list[str]:
     arguments = ["model", "plan=plan"]
     arguments += ["cut=CUT", "axis=mesh.tp"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure, axes=("kv",))) else []
+    arguments += ["dealt=dealt"] if structure.experts is not None else []
     arguments += ["gathered=weights.drawn"] if structure.gathers else []
     return call("init.fill(", arguments, indent=4)
 
 
+def _weights(structure: Structure) -> str:
+    if structure.experts is not None:
+        return "WeightParts"
+    return "UnitWeights" if structure.scatters else "Weights"
+
+
+def _timelines(structure: Structure) -> str:
+    """The module of the runtime that has the schedule."""
+    return "timeline_split" if structure.splits else "timeline"
+
+
 def _gradients(structure: Structure) -> str:
+    if structure.experts is not None:
+        return "GradientParts"
     if structure.scatters:
         return "ScatteredGradients"
     return "ShardedGradients" if structure.zero else "Gradients"
@@ -210,6 +226,8 @@ def _scattered(structure: Structure) -> list[str]:
 
 def _all_gather(structure: Structure) -> str:
     """What makes weights whole after an update; empty where they never are between steps."""
+    if structure.experts is not None:
+        return expert_state.all_gather(structure)
     if structure.gathers or not structure.zero:
         return ""
     axis = "" if structure.scatters else f"axis=job.mesh.{structure.shard_axis}"
@@ -220,7 +238,7 @@ def _where(structure: Structure) -> list[str]:
     """The device and, where anything is summed over an axis, the mesh."""
     if not structure.mesh:
         return ["device = job.device"]
-    if structure.batch_axis or structure.sp or any(copied.shares(structure)):
+    if structure.batch_axis or structure.sp or structure.edp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
 
@@ -243,6 +261,7 @@ def _says(structure: Structure) -> str:
         parts.append(f"cp {parallel.cp} by {structure.context}{zero}")
     if structure.dp:
         parts.append(f"dp {parallel.dp}" + _zero(structure))
+    parts += [f"{axis} {getattr(parallel, axis)}" for axis in structure.dealt]
     if "pp" in structure.axes:
         parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
     return ", ".join(parts) or "one process"
@@ -262,28 +281,32 @@ def _imports(structure: Structure) -> list[str]:
     lines = ["import torch"]
     lines += ["import torch.distributed as dist"] if structure.mesh else []
     lines += ["from mesh import build as build_mesh"] if structure.mesh else []
-    lines += [f"from model import {', '.join([*copied.names(structure), name])}"]
+    constants = sorted([*copied.names(structure), *expert_state.names(structure)])
+    lines += [f"from model import {', '.join([*constants, name])}"]
     pieces = "context, " * bool(structure.context)
-    pieces += "init, pipeline, precision, timeline" if pp else "init, precision"
+    pieces += f"init, pipeline, precision, {_timelines(structure)}" if pp else "init, precision"
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
     lines += ["from parlay.runtime.data import Loader"]
     lines += ["from parlay.runtime.gather import gather_on_use"] if structure.gathers else []
+    lines += ["from parlay.runtime.health import Health, must_be_finite"]
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
     batch = "Batch, Chunks" if structure.chunked else "Batch"
+    lines += expert_state.imports(structure)
     lines += [f"from parlay.runtime.pipeline import {batch}"]
     lines += ["from parlay.runtime.plan import Plan"]
     if structure.scatters:
         lines += ["from parlay.runtime.scatter import ScatteredGradients"]
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
-    held = "" if structure.scatters else f", {_gradients(structure)}"
-    lines += [f"from parlay.runtime.shard import AdamW{held}"]
+    held = ["AdamW", *([] if structure.scatters else expert_state.buffers(structure))]
+    lines += [f"from parlay.runtime.shard import {', '.join(held)}"]
     lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
     if structure.scatters:
         return [*lines, "from parlay.runtime.units import UnitWeights", "from torch import Tensor"]
-    return [*lines, "from parlay.runtime.weights import Weights", "from torch import Tensor"]
+    names = "Weights" if structure.experts is None else "Dealt, Weights"
+    return [*lines, f"from parlay.runtime.weights import {names}", "from torch import Tensor"]

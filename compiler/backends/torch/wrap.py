@@ -31,6 +31,14 @@ def comment(indent: int, text: str) -> Code:
     return Code(f"\n{' ' * indent}".join(f"# {line}" for line in lines))
 
 
+def says(text: str) -> str:
+    """A class's docstring: one line where that fits, else several and one for the closing marks."""
+    if len(text) + 10 <= WIDTH:
+        return text
+    lines = textwrap.wrap(text, WIDTH - 7, break_long_words=False, break_on_hyphens=False)
+    return "\n    ".join([*lines, ""])
+
+
 def tuple_of(items: Sequence[str]) -> str:
     """`(a,)`, `(a, b)`."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

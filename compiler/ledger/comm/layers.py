@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from parlay.compiler.ledger.comm.context import Job, Load
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES
+from parlay.compiler.ledger.latent import Latents, latents
 
 # ── Tensor parallelism ────────────────────────────────────────────────────────
 
@@ -17,6 +18,7 @@ def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
     Without sequence parallelism one all-reduce forward and one backward (arXiv:1909.08053): 4 a
     layer. With it, forward a gather and a scatter; backward the gradient's gather, the input's
     once more and a scatter (arXiv:2205.05198). Recomputed layers send their forward's again.
+    Latents of attention travel in the place of its column side (`latent.py`).
     """
     if job.parallel.tp == 1:
         return
@@ -24,6 +26,8 @@ def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
     shared = load.mixed if experts is not None and experts.shared else 0
     sublayers = 2 * load.layers - load.mixed + shared
     columns, rows = _again(job, load)
+    low = latents(job.model)
+    narrow = load.layers if low is not None and not low.stream else 0
     size = job.tokens * job.model.hidden * job.width
     count = job.microbatches
     shape = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}"
@@ -33,10 +37,13 @@ def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
         return Raw("tp", "layers", collective, dtype, size, calls * count, False, shape)
 
     if job.parallel.sequence_parallel:
-        yield raw("all_gather", 3 * sublayers + columns)
-        yield raw("reduce_scatter", 2 * sublayers + rows)
+        columns -= load.again if narrow else 0
+        yield raw("all_gather", 3 * sublayers - 2 * narrow + columns)
+        yield raw("reduce_scatter", 2 * sublayers - narrow + rows)
     else:
-        yield raw("all_reduce", 2 * sublayers + rows)
+        yield raw("all_reduce", 2 * sublayers - narrow + rows)
+    if low is not None:
+        yield from _latents(job, load, low)
     if job.model.qk_norm == "full":
         # The sums of squares of queries and keys forward, as many sums backward.
         wide = job.dtypes.wide
@@ -46,6 +53,24 @@ def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
         yield Raw(
             "tp", "norms of all heads", "all_reduce", wide, size, layers * count, False, formula
         )
+
+
+def _latents(job: Job, load: Load, low: Latents) -> Iterator[Raw]:
+    """Latents of attention: one gather forward, one of what weights need and a scatter backward;
+    without sequence parallelism the sum of their gradients."""
+
+    def raw(collective: str, features: int, layers: int) -> Raw:
+        size = job.width * job.tokens * features
+        formula = f"{job.width} B x {job.tokens} tokens x {features}"
+        calls, dtype = layers * job.microbatches, job.dtypes.compute
+        return Raw("tp", "latents", collective, dtype, size, calls, False, formula)
+
+    if not job.parallel.sequence_parallel:
+        yield raw("all_reduce", low.sent, load.layers)
+        return
+    yield raw("all_gather", low.sent, load.layers + load.again)
+    yield raw("all_gather", low.again, load.layers)
+    yield raw("reduce_scatter", low.sent, load.layers)
 
 
 def _again(job: Job, load: Load) -> tuple[int, int]:

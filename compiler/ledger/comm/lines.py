@@ -45,13 +45,14 @@ def comm_lines(
         for chunk in layout.stages:
             by_stage[chunk.stage].append(chunk)
         # Stages that hold the same send the same.
-        alike: dict[tuple[tuple[Load, ...], bool], list[int]] = defaultdict(list)
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for stage, chunks in by_stage.items():
-            loads = tuple(map(job.load, chunks))
-            alike[loads, stage == spec.parallel.pp - 1].append(stage)
-        for (loads, _), stages in alike.items():
-            one = stages[0]
-            of_stage = _of_stage(job, by_stage[one], together(loads), held[one] if held else None)
+            same = tuple(map(job.same, chunks))
+            alike[same, stage == spec.parallel.pp - 1].append(stage)
+        for stages in alike.values():
+            chunks = by_stage[stages[0]]
+            passed = together([job.load(chunk) for chunk in chunks])
+            of_stage = _of_stage(job, chunks, passed, held[stages[0]] if held else None)
             for raw in of_stage:
                 if raw.calls and raw.message_bytes:
                     found[raw] += stages
@@ -98,6 +99,7 @@ def _held(job: Job, chunks: Sequence[Stage]) -> Parameters:
             range(chunk.first, chunk.last + 1),
             embedding=chunk.embedding,
             head=chunk.head,
+            copied=chunk.copies_embedding,
             tp=parallel.tp,
             etp=parallel.etp,
             ep=parallel.ep,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.layout.stages import borders
 from parlay.compiler.ledger import shared
 from parlay.compiler.ledger.comm.context import Job
 from parlay.compiler.ledger.comm.record import Raw
@@ -22,19 +23,14 @@ def pipeline(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
     pp = job.parallel.pp
     if pp == 1:
         return
-    schedule = job.parallel.schedule.name
-    borders = 0
-    for chunk in chunks:
-        before, after = not chunk.embedding, not chunk.head
-        if schedule in ("zbv", "dualpipe_v") and chunk.stage == pp - 1:
-            before, after = before and chunk.chunk == 0, after and chunk.chunk == 1
-        borders += before + after
-    count = job.microbatches // (2 if schedule == "dualpipe" else 1)
+    schedule = job.parallel.schedule
+    between = sum(borders(chunk, schedule=schedule, pp=pp) for chunk in chunks)
+    count = job.microbatches // (2 if schedule.name == "dualpipe" else 1)
     size = job.width * (job.tokens * job.model.hidden // job.cut)
     cut = f" / {job.cut}" if job.cut > 1 else ""
     formula = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}{cut}"
     for collective in ("send", "recv"):
-        calls = borders * count
+        calls = between * count
         yield Raw("pp", "stage borders", collective, job.dtypes.compute, size, calls, True, formula)
 
 

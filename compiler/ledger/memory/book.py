@@ -44,6 +44,7 @@ def parameters_of(spec: Spec, chunk: Stage) -> Parameters:
         range(chunk.first, chunk.last + 1),
         embedding=chunk.embedding,
         head=chunk.head,
+        copied=chunk.copies_embedding,
         tp=parallel.tp,
         etp=parallel.etp,
         ep=parallel.ep,
@@ -61,6 +62,7 @@ class Kept(NamedTuple):
     value_bytes: int
     words: tuple[tuple[str, str, int], ...]  # name, formula and bytes of each of `counts`
     layers: int
+    ends: bool  # an embedding or a head
 
 
 class Book:
@@ -88,6 +90,8 @@ class Book:
         train = spec.train
         assert train is not None
         self.microbatches = train.global_batch // (train.micro_batch * spec.parallel.dp)
+        self.ranks = layout.world // spec.parallel.pp
+        self.layer_total = self.of_layer(experts=False).total if self.alike else 0
         recompute = train.recompute
         # Which layers with experts are computed again hangs on where a chunk begins.
         self.placed = not self.alike and recompute.name == "full" and bool(recompute.options)
@@ -115,11 +119,12 @@ class Book:
         receives = stage > 0 or len(chunks) > 1
         known = (*[each.number for each in kept], flight, receives)
         if known not in self.moments:
-            self.moments[known] = tuple(self.passed(chunks, kept, held, flight, receives))
-        ranks = self.layout.world // spec.parallel.pp
-        return RankClass(stage, ranks, held, flight, self.moments[known])
+            inner = not any(each.ends for each in kept)
+            of_stage = self.inner if inner else self.outer
+            self.moments[known] = tuple(of_stage(chunks, kept, held, flight, receives))
+        return RankClass(stage, self.ranks, held, flight, self.moments[known])
 
-    def passed(
+    def inner(
         self,
         chunks: list[Stage],
         kept: list[Kept],
@@ -127,7 +132,22 @@ class Book:
         flight: tuple[int, ...],
         receives: bool,
     ) -> Iterator[Moment]:
-        """The moments of a step."""
+        """The moments of a step without embedding and head."""
+        always, update = self.states(held)
+        _, running = self.passing(kept, 0, receives, head=False, again=True)
+        activations = self.activations(chunks, kept, flight)
+        yield Moment.of("backward", always, activations, self.backward(kept), running)
+        yield update
+
+    def outer(
+        self,
+        chunks: list[Stage],
+        kept: list[Kept],
+        held: Parameters,
+        flight: tuple[int, ...],
+        receives: bool,
+    ) -> Iterator[Moment]:
+        """The moments of a step with embedding or head."""
         sizes = self.sizes
         always, update = self.states(held)
         received = self.received if receives else ()
@@ -137,8 +157,8 @@ class Book:
         tied = first is not None and head is not None and sizes.model.tied_embeddings
         heads = head is not None and not tied
         again = not tied or sizes.model.embedding_norm
-        end = 0 if head is None and first is None else sizes.vocab * sizes.model.hidden
-        passed, running = self.passing(kept, end, received, head=heads, again=again)
+        end = sizes.vocab * sizes.model.hidden
+        passed, running = self.passing(kept, end, receives, head=heads, again=again)
         beside, rest = NOTHING, activations
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
@@ -154,8 +174,7 @@ class Book:
             # Where one chunk is all there is, its backward has the head behind it.
             if len(chunks) == 1:
                 rest = self.activations(chunks, kept, flight, before_layers=False)
-        inside = self.backward(self.costliest(kept))
-        yield Moment.of("backward", always, rest, beside, inside, running)
+        yield Moment.of("backward", always, rest, beside, self.backward(kept), running)
         if first is not None and sizes.stack.traced:
             left = [number - (place == first) for place, number in enumerate(flight)]
             rest = self.activations(chunks, kept, tuple(left))
@@ -176,11 +195,11 @@ class Book:
         return self.always[held]
 
     def passing(
-        self, kept: list[Kept], end: int, received: Lines, *, head: bool, again: bool
+        self, kept: list[Kept], end: int, receives: bool, *, head: bool, again: bool
     ) -> tuple[sharded.Passing, Part]:
         """What sharding makes whole for a while, and all that runs beside a layer's backward."""
-        layer = self.biggest(kept).total
-        key = (layer, end, bool(received), head, again)
+        layer = self.layer_total or self.biggest(kept).total
+        key = (layer, end, receives, head, again)
         if key not in self.beside:
             passed = sharded.Passed(
                 zero=self.spec.parallel.zero,
@@ -192,11 +211,13 @@ class Book:
                 each=self.each.gradients,
                 ranks=self.shards.dense,
             ).passing(traced=self.sizes.stack.traced)
+            received = self.received if receives else ()
             self.beside[key] = passed, Part.of(received, self.running, passed.layers)
         return self.beside[key]
 
-    def backward(self, layer: LayerKept) -> Part:
-        """What the backward of a layer holds while it runs."""
+    def backward(self, kept: list[Kept]) -> Part:
+        """What the backward of the layer that saves most holds while it runs."""
+        layer = self.costliest(kept)
         if layer.experts not in self.inside:
             lines = temporaries.backward_lines(self.sizes, layer, self.weight(layer))
             self.inside[layer.experts] = Part.of(lines)
@@ -276,6 +297,7 @@ class Book:
                 sum(part.value_bytes for part in counts),
                 tuple(_words(part) for part in counts),
                 sum(part.layers - part.again for part in counts),
+                chunk.embedding or chunk.head,
             )
         return self.chunks[key]
 
@@ -288,8 +310,6 @@ class Book:
 
     def biggest(self, kept: list[Kept]) -> Parameters:
         """The parameters of the largest layer of the chunks, on one rank."""
-        if self.alike:
-            return self.of_layer(experts=False)
         kinds = {part.layer.experts for each in kept for part in each.counts if part.layers}
         return max((self.of_layer(kind) for kind in kinds), key=lambda each: each.total)
 

@@ -93,6 +93,19 @@ def _attention(sizes: Sizes) -> Iterator[Saved]:
         value, keys = mla.v_dim, sizes.heads
         latent = 2 * (mla.q_rank or 0) + 2 * mla.kv_rank
         size, formula = sizes.inner(latent, width)
+        if sizes.stack.traced:
+            # Of the tokens of a rank, one tensor with the rotated features in it.
+            latent += mla.rope_dim
+            each = sizes.tokens // sizes.residual
+            size, formula = width * each * latent, f"{width} x {each} x {latent}"
+            numbers = (2 if mla.q_rank else 1) * (4 if model.norm == "rmsnorm" else 8)
+            yield Saved(
+                "statistics of norms of latents",
+                None,
+                numbers * each,
+                f"{numbers} x {each}",
+                sizes.stack.source,
+            )
         yield Saved("latents and their norms", "norm", size, formula, "arXiv:2405.04434, 2.1")
     yield from _core(sizes, query, key, value, keys)
     output = sizes.heads * value

@@ -112,29 +112,34 @@ def shares(
     assert model is not None
     mixture = model.experts
     mixed = mixture.layers_before(model.layers) if mixture is not None else 0
-    counts = [[0.0, 0.0, 0.0, 0.0] for _ in range(spec.parallel.pp)]
+    pp = spec.parallel.pp
+    counts: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * pp
     held: dict[tuple[int, int], tuple[float, ...]] = {}
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
     before = 0
-    for stage in layout.stages:
+    for rank, place, first, last, embedding, head, _ in layout.stages:
         experts = 0
         if mixture is not None:
-            if stage.embedding:
+            if embedding:
                 before = 0
-            upto = mixture.layers_before(stage.last + 1)
+            upto = mixture.layers_before(last + 1)
             experts, before = upto - before, upto
-        further = model.mtp_layers * stage.head
-        chunk = (
-            float(stage.layers - experts + (0 if mixed else further)),
-            float(experts + (further if mixed else 0)),
-            float(stage.embedding),
-            float(stage.head + further),
+        plain = last - first + 1 - experts
+        further = model.mtp_layers if head else 0
+        if mixed:
+            experts += further
+        else:
+            plain += further
+        chunk = (float(plain), float(experts), float(embedding), float(head + further))
+        held[rank, place] = chunk
+        a, b, c, d = counts[rank]
+        counts[rank] = (
+            a + copies * chunk[0],
+            b + copies * chunk[1],
+            c + copies * chunk[2],
+            d + copies * chunk[3],
         )
-        held[(stage.stage, stage.chunk)] = chunk
-        at = counts[stage.stage]
-        for kind, number in enumerate(chunk):
-            at[kind] += copies * number
-    return tuple(tuple(row) for row in counts), held
+    return tuple(counts), held
 
 
 EMPTY = Block({}, {}, 0.0, 0.0)

@@ -123,6 +123,7 @@ def held_by_rank(spec: Spec, layout: Layout, rank: int) -> Parameters:
                 range(chunk.first, chunk.last + 1),
                 embedding=chunk.embedding,
                 head=chunk.head,
+                copied=chunk.copies_embedding,
                 tp=parallel.tp,
                 etp=parallel.etp,
                 ep=parallel.ep,

@@ -148,6 +148,7 @@ def main() -> None:
             break
     log.close()
     dist.destroy_process_group()
+    stop.leave()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from model import CUT, Stage
 from parlay.runtime import init, pipeline, precision, timeline
 from parlay.runtime.checkpoint import Checkpoints
 from parlay.runtime.data import Loader
+from parlay.runtime.health import Health, must_be_finite
 from parlay.runtime.log import Log
 from parlay.runtime.loss import valid_labels
 from parlay.runtime.mesh import Mesh
@@ -124,6 +125,7 @@ def update(job: Job, step: int) -> Tensor:
     """The optimizer step; returns the norm of the gradients before they were clipped."""
     # train.clip = 1 (llama-405b.par:31)
     norm = job.gradients.norm(over=job.mesh.world, once=job.mesh.tp)
+    must_be_finite(norm, job.gradients, step=step)
     job.gradients.clip(norm, limit=job.plan.clip)
 
     job.optimizer.step(lr=learning_rate(job.plan, step))
@@ -149,17 +151,21 @@ def main() -> None:
 
     writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
     log = Log(job.plan, writes=writes, folder=folder, start=start)
+    health = Health(job.plan, writes=writes, device=mesh.device)
     for step in range(start, job.plan.steps):
-        loss = backward(job, job.data.batch(step))
+        loss = backward(job, health.over(step, job.data.batch(step)))
         norm = update(job, step)
+        health.after(step, loss=loss, grad_norm=norm)
         log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
         stopping = stop.asked()
         saves.after(step, now=stopping)
         if stopping:
             break
     saves.wait()
+    health.close()
     log.close()
     dist.destroy_process_group()
+    stop.leave()
 
 
 if __name__ == "__main__":

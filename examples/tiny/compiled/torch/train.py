@@ -12,6 +12,7 @@ from mesh import build as build_mesh
 from model import CUT, Stage
 from parlay.runtime import init, pipeline, precision, timeline
 from parlay.runtime.data import Loader
+from parlay.runtime.health import Health, must_be_finite
 from parlay.runtime.log import Log
 from parlay.runtime.loss import valid_labels
 from parlay.runtime.mesh import Mesh
@@ -115,6 +116,7 @@ def update(job: Job, step: int) -> Tensor:
     """The optimizer step; returns the norm of the gradients before they were clipped."""
     # train.clip = 1 (tiny.par:32)
     norm = job.gradients.norm(over=job.mesh.tp_pp, once=job.mesh.tp)
+    must_be_finite(norm, job.gradients, step=step)
     job.gradients.clip(norm, limit=job.plan.clip)
 
     job.optimizer.step(lr=learning_rate(job.plan, step))
@@ -131,10 +133,13 @@ def main() -> None:
     mesh = job.mesh
     writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
     log = Log(job.plan, writes=writes, folder=folder)
+    health = Health(job.plan, writes=writes, device=mesh.device)
     for step in range(job.plan.steps):
-        loss = backward(job, job.data.batch(step))
+        loss = backward(job, health.over(step, job.data.batch(step)))
         norm = update(job, step)
+        health.after(step, loss=loss, grad_norm=norm)
         log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+    health.close()
     log.close()
     dist.destroy_process_group()
 

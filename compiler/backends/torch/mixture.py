@@ -1,0 +1,133 @@
+"""The pieces of model.py that stand in the place of an MLP: router, experts, what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.torch.model_layer import ACTIVATIONS, BODY, inputs, recomputed
+from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.backends.torch.wrap import call, says, tuple_of
+from parlay.compiler.spec.blocks import Experts
+
+
+def context(structure: Structure) -> dict[str, Any]:
+    """What experts.py.j2 prints."""
+    experts = structure.experts
+    if experts is None:
+        return {"mixture": False}
+    return {
+        "mixture": True,
+        "dealt": [(Code(f'"{name}"'), dim) for name, dim in dealt(structure)],
+        "held_parameters": Code("plan: Plan, mesh: Mesh" if structure.routes else "plan: Plan"),
+        "held_init": _codes(_held_init(structure)),
+        "held_forward": _codes(_held_forward(structure)),
+        "held_out": _codes(_held_out(structure)),
+        "held_inputs": Code(", ".join(f"{part}: Tensor" for part in inputs(structure))),
+        "mixture_says": Code(_says(structure, experts)),
+        "mixture_init": _codes(_init(structure, experts)),
+        "mixture_forward": _codes(_forward(structure, experts)),
+        "mixture_again": structure.again_alone,
+    }
+
+
+def dealt(structure: Structure) -> Iterator[tuple[str, int]]:
+    """The ends of the names of all weights of routed experts, and the dim that etp cuts."""
+    for name in inputs(structure):
+        yield f"experts.{name}.weight", 1
+    yield "experts.down.weight", 2
+
+
+def arguments(structure: Structure) -> str:
+    """What a layer, or a mixture, is built with."""
+    return "plan, mesh" if structure.model_meets else "plan"
+
+
+def _codes(lines: list[str]) -> list[Code]:
+    return [Code(line) for line in lines]
+
+
+# ── The experts of a rank ─────────────────────────────────────────────────────
+
+
+def _held_init(structure: Structure) -> list[str]:
+    count = "e.count // mesh.ep.size" if "ep" in structure.dealt else "e.count"
+    width = "e.ffn // mesh.etp.size" if "etp" in structure.dealt else "e.ffn"
+    return [
+        "m, e = plan.model, plan.model.experts",
+        f"held, ffn = {count}, {width}",
+        *(f"self.{part} = Grouped(held, m.hidden, ffn)" for part in inputs(structure)),
+        "self.down = Grouped(held, ffn, m.hidden)",
+    ]
+
+
+def _held_forward(structure: Structure) -> list[str]:
+    if "activation" in structure.recomputed:
+        made = ", ".join(f"self.{part}(x, counts)" for part in inputs(structure))
+        return [f"return {recomputed('self.out', f'{made}, counts')}"]
+    bent = ACTIVATIONS[structure.model.activation]
+    made = bent.format(gate="self.gate(x, counts)", up="self.up(x, counts)")
+    return [f"return self.down({made}, counts)"]
+
+
+def _held_out(structure: Structure) -> list[str]:
+    if "activation" not in structure.recomputed:
+        return []
+    bent = ACTIVATIONS[structure.model.activation].format(gate="gate", up="up")
+    return [f"return self.down({bent}, counts)"]
+
+
+# ── A layer's mixture ─────────────────────────────────────────────────────────
+
+
+def _says(structure: Structure, experts: Experts) -> str:
+    at = structure.at
+    shared = f", and {at('model.experts.shared')}" if experts.shared else ""
+    return says(f"{at('model.experts.top_k')} of {at('model.experts.count')}{shared}.")
+
+
+def _init(structure: Structure, experts: Experts) -> list[str]:
+    at = structure.at
+    lines = ["m, e = plan.model, plan.model.experts"]
+    lines += [f"self.{axis} = mesh.{axis}" for axis in structure.dealt]
+    lines.append("self.top_k = e.top_k")
+    if experts.groups > experts.top_groups:
+        lines.append("self.groups, self.top_groups = e.groups, e.top_groups")
+    if experts.aux_loss:
+        lines.append(f"# {at('model.experts.aux_loss')}: a mean over the step's microbatches.")
+        cuts = [f"mesh.{axis}" for axis in structure.sequence_axes]
+        axes = f", {tuple_of(cuts)}" if cuts else ""
+        lines.append("scale = e.aux_loss * plan.batch.micro_batch / plan.batch.global_batch")
+        lines.append(f"self.balance = router.Balance(scale{axes})")
+    lines.append("self.router = nn.Linear(m.hidden, e.count, bias=False)")
+    held = "plan, mesh" if structure.routes else "plan"
+    lines.append(f"self.experts = Experts({held})")
+    if experts.shared:
+        mlp = "plan, mesh" if structure.tp else "plan"
+        lines.append(f"self.shared_experts = Mlp({mlp}, ffn=e.shared_ffn)")
+    if experts.shared_gate:
+        lines.append("self.shared_experts.router = nn.Linear(m.hidden, 1, bias=False)")
+    return lines
+
+
+def _forward(structure: Structure, experts: Experts) -> list[str]:
+    lines = []
+    if experts.shared:
+        shared = "self.shared_experts(x)"
+        if experts.shared_gate:
+            shared = f"self.shared_experts.router(x).sigmoid() * {shared}"
+        lines.append(f"shared = {shared}")
+    asked = ["top_k=self.top_k"]
+    if experts.groups > experts.top_groups:
+        asked += ["groups=self.groups", "top_groups=self.top_groups"]
+    asked += ["balance=self.balance"] if experts.aux_loss else []
+    lines.append("tokens = x.flatten(0, 1)")
+    lines += call(
+        f"chosen = router.{experts.router}(",
+        ["tokens", "self.router.weight", *asked],
+        indent=BODY,
+    )
+    axes = [f"{axis}=self.{axis}" for axis in structure.dealt]
+    lines += call("y = visit(", ["tokens", "chosen", "self.experts", *axes], indent=BODY)
+    return [*lines, f"return {'shared + ' if experts.shared else ''}y.view_as(x)"]

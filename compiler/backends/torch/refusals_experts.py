@@ -1,0 +1,88 @@
+"""What the PyTorch back end cannot express of a mixture of experts, told at the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parlay.compiler.backends.torch.refusals_model import CODE
+from parlay.compiler.spec.blocks import Experts, Model, Parallel, Train
+from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.diagnostics import Diagnostic, error
+
+
+def expert_refusals(
+    phase: Phase, model: Model, train: Train, parallel: Parallel
+) -> Iterator[Diagnostic]:
+    """One diagnostic for each field, or pair of fields, of experts."""
+    experts = model.experts
+    if experts is None:
+        return
+
+    def refused(path: str, what: str, words: str, help: str = "") -> Diagnostic:
+        place, label = phase.origins.label(path, words)
+        said = f"target torch cannot express {what}"
+        return error(CODE, said, place, label, help=[help] if help else [])
+
+    yield from _of_routing(experts, refused)
+    if biases := [name for name in ("mlp", "router") if name in (model.bias or ())]:
+        yield refused(
+            "model.bias",
+            f"biases of {' and '.join(biases)} with experts yet",
+            "experts and their router have weights alone",
+            "`bias = [qkv, out]` gives the others",
+        )
+    if parallel.zero is not None and parallel.zero > 1:
+        yield refused(
+            "parallel.zero",
+            f"`zero = {parallel.zero}` with experts yet",
+            "experts are reduced once a step, over ranks of their own",
+            "`zero = 1` cuts masters and optimizer state over dp, and of experts over edp",
+        )
+    known = None not in (parallel.zero, parallel.shard, parallel.dp, parallel.cp)
+    if known and parallel.zero and parallel.shard not in (1, parallel.dp * parallel.cp):
+        yield refused(
+            "parallel.shard",
+            "several copies of the training state with experts yet",
+            "experts are shared by other ranks",
+            "leave `shard` out",
+        )
+    recompute = train.recompute
+    if recompute is not None and recompute.name == "selective":
+        parts = recompute.flags
+        if "mlp" in parts and "experts" not in parts:
+            yield refused(
+                "train.recompute",
+                "`recompute = selective(mlp)` beside experts that are kept",
+                "shared experts are MLPs, too",
+                "`selective(mlp, experts)`, or `selective(experts)`",
+            )
+
+
+def _of_routing(experts: Experts, refused: object) -> Iterator[Diagnostic]:
+    assert callable(refused)
+    at = "model.experts"
+    if experts.capacity is not None:
+        yield refused(
+            f"{at}.capacity",
+            "a capacity of experts",
+            "tokens beyond it are dropped",
+            "leave `capacity` out: which tokens a rank drops follows from the layout, so that no "
+            "proof could compare it with another",
+        )
+    if experts.node_limit is not None:
+        yield refused(
+            f"{at}.node_limit",
+            "a limit of nodes",
+            "a token's experts would follow from the layout",
+            "`groups` and `top_groups` limit groups of experts; ep / groups ranks hold one",
+        )
+    if experts.router_bias:
+        yield refused(
+            f"{at}.router_bias",
+            "a correction bias of the router yet",
+            "nothing moves it",
+        )
+    if experts.shared_gate and not experts.shared:
+        yield refused(
+            f"{at}.shared_gate", "a gate without shared experts", "there is nothing to gate"
+        )

@@ -1,0 +1,191 @@
+"""Trains mixtral-8x22b.par.
+
+The layout is tp 4 with sequence parallelism, dp 8 with ZeRO-1, ep 8, pp 4 by interleaved.
+
+Computes in bf16 over fp32 masters. Sizes stand in plan.json. `bash launch.sh` starts the ranks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from mesh import build as build_mesh
+from model import CUT, EXPERTS, Stage
+from parlay.runtime import init, pipeline, precision, timeline
+from parlay.runtime.checkpoint import Checkpoints
+from parlay.runtime.data import Loader
+from parlay.runtime.health import Health, must_be_finite
+from parlay.runtime.log import Log
+from parlay.runtime.loss import valid_labels
+from parlay.runtime.mesh import Mesh
+from parlay.runtime.parts import GradientParts, WeightParts
+from parlay.runtime.pipeline import Batch, Chunks
+from parlay.runtime.plan import Plan
+from parlay.runtime.schedule import cosine
+from parlay.runtime.shard import AdamW, ShardedGradients
+from parlay.runtime.stop import Stop
+from parlay.runtime.timeline import Timeline
+from parlay.runtime.weights import Dealt, Weights
+from torch import Tensor
+
+# ── Job ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    plan: Plan
+    mesh: Mesh
+    model: Chunks
+    weights: WeightParts
+    gradients: GradientParts
+    optimizer: AdamW
+    timeline: Timeline
+    data: Loader
+
+
+def build(plan: Plan) -> Job:
+    # parallel.order = [tp, cp, dp, pp] (default)
+    mesh = build_mesh(plan)
+
+    # parallel.tp = 4 (mixtral-8x22b...:13), parallel.pp = 4 (mixtral-8x22b...:15)
+    with torch.device("meta"):
+        own = [stage for stage in plan.stages if stage.stage == mesh.pp.rank]
+        model = Chunks(Stage(plan, mesh, stage=stage) for stage in own)
+
+    # train.precision = bf16 (mixtral-8x22b...:27), train.gradients = fp32 (default)
+    compute = precision.dtype(plan.dtypes.compute)
+    dealt = Dealt(EXPERTS, ep=mesh.ep)
+    weights = WeightParts(
+        common=Weights(model, dtype=compute, device=mesh.device, cut=CUT, multiple=mesh.dp.size),
+        experts=Weights(
+            model, dtype=compute, device=mesh.device, dealt=dealt, multiple=mesh.edp.size
+        ),
+    )
+    init.fill(model, plan=plan, cut=CUT, axis=mesh.tp, dealt=dealt)
+    gradients = GradientParts(
+        common=ShardedGradients(
+            weights.common, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.dp
+        ),
+        experts=ShardedGradients(
+            weights.experts, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.edp
+        ),
+    )
+
+    # train.optimizer = adamw(...) (mixtral-8x22b...:28),
+    # train.master = fp32 (derived)
+    optimizer = AdamW(
+        weights,
+        gradients,
+        master=precision.dtype(plan.dtypes.master),
+        states=precision.dtype(plan.dtypes.optimizer),
+        betas=plan.optimizer.betas,
+        eps=plan.optimizer.eps,
+        weight_decay=plan.optimizer.weight_decay,
+    )
+    return Job(
+        plan=plan,
+        mesh=mesh,
+        model=model,
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        # parallel.schedule = interleaved(chunks = 2) (mixtral-8x22b...:16)
+        timeline=timeline.interleaved(mesh.pp.size, len(model.stages), plan.batch.microbatches),
+        # data.format = megatron (mixtral-8x22b...:34)
+        data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
+    )
+
+
+# ── Forward and backward ──────────────────────────────────────────────────────
+
+
+def backward(job: Job, batch: Batch) -> Tensor | None:
+    """Gradients summed over every axis; the mean loss on ranks of the last stage."""
+    plan, mesh = job.plan, job.mesh
+    valid = None
+    if mesh.pp.last:
+        valid = valid_labels(batch, device=mesh.device, axis=mesh.dp)
+    loss = pipeline.run(
+        job.timeline,
+        stages=job.model.stages,
+        batch=batch,
+        valid=valid,
+        axis=mesh.pp,
+        shape=(plan.batch.micro_batch, plan.batch.seq // mesh.tp.size, plan.model.hidden),
+    )
+    if loss is not None:
+        dist.all_reduce(loss, group=mesh.dp.group)
+
+    # parallel.sequence_parallel = on (mixtral-8x22b...:14): norms have seen a piece of the sequence
+    # each.
+    job.gradients.sum_whole(axis=mesh.tp)
+
+    # parallel.dp = 8 (mixtral-8x22b...:19), parallel.zero = 1 (mixtral-8x22b...:20)
+    job.gradients.common.reduce_scatter(axis=mesh.dp)
+
+    # parallel.ep = 8 (mixtral-8x22b...:17): each expert has seen the tokens of its ep and etp
+    # ranks.
+    job.gradients.experts.reduce_scatter(axis=mesh.edp)
+    return loss
+
+
+# ── Update ────────────────────────────────────────────────────────────────────
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """train.lr_schedule = cosine(...) (mixtral-8x22b...:29)"""
+    return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
+
+
+def update(job: Job, step: int) -> Tensor:
+    """The optimizer step; returns the norm of the gradients before they were clipped."""
+    # train.clip = 1 (mixtral-8x22b...:30)
+    norm = job.gradients.norm(over=job.mesh.world, once=job.mesh.tp)
+    must_be_finite(norm, job.gradients, step=step)
+    job.gradients.clip(norm, limit=job.plan.clip)
+
+    job.optimizer.step(lr=learning_rate(job.plan, step))
+    job.weights.common.all_gather(axis=job.mesh.dp)
+    job.weights.experts.all_gather(axis=job.mesh.edp)
+    job.gradients.clear()
+    return norm
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    job = build(Plan.load(folder / "plan.json"))
+    mesh = job.mesh
+
+    # checkpoint.path = checkpoints (mixtral-8x22b...:35), checkpoint.every = 500
+    # (mixtral-8x22b...:35)
+    saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
+    start = saves.resume()
+    job.weights.common.all_gather(axis=mesh.dp)
+    job.weights.experts.all_gather(axis=mesh.edp)
+    stop = Stop(mesh.device)
+
+    writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
+    log = Log(job.plan, writes=writes, folder=folder, start=start)
+    health = Health(job.plan, writes=writes, device=mesh.device)
+    for step in range(start, job.plan.steps):
+        loss = backward(job, health.over(step, job.data.batch(step)))
+        norm = update(job, step)
+        health.after(step, loss=loss, grad_norm=norm)
+        log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+        stopping = stop.asked()
+        saves.after(step, now=stopping)
+        if stopping:
+            break
+    saves.wait()
+    health.close()
+    log.close()
+    dist.destroy_process_group()
+    stop.leave()
+
+
+if __name__ == "__main__":
+    main()
