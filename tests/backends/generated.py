@@ -168,6 +168,7 @@ def torch_job(random: Random) -> str:
     split = pick(("gpipe", "one_f_one_b", "interleaved(chunks = 2)"))
     zero = pick((0, 1, 1, 2, 3, 3))
     share = ", shard = 2" if dp == 4 and zero and pick((True, False)) else ""
+    cp = pick((1, 1, 2, 4))
     model = [
         f"layers = {pick((8, 16))}, hidden = 128, heads = 8, kv_heads = {pick((1, 2, 4, 8))}",
         f"ffn = 256, vocab = {pick((1000, 1024, 50257))}, context = 256, dropout = 0",
@@ -186,6 +187,11 @@ def torch_job(random: Random) -> str:
     ]
     if tp > 1:
         parallel.append(f"sequence_parallel = {pick(('on', 'off'))}")
+    if cp > 1:
+        ring = pick(("ring", f"ulysses_ring(inner = 2, outer = {cp // 2})"))
+        slopes = any("alibi" in line for line in model)
+        method = pick(("allgather", "ulysses", *(() if slopes else (ring, ring))))
+        parallel.append(f"cp = {cp}, cp_method = {method}, order = [tp, cp, dp, pp]")
     again = ("none", "full", "full(first = 1)", "full(every = 2)", "selective", "selective(mlp)")
     train = [
         f"seq = 64, micro_batch = {pick((1, 2))}, global_batch = 96, steps = 3",
@@ -199,5 +205,5 @@ def torch_job(random: Random) -> str:
         model.append(f"mla {{ {rank}kv_rank = 16, nope_dim = 8, rope_dim = 8, v_dim = 16 }}")
     blocks = {"model": model, "parallel": parallel, "train": train}
     text = "".join(f"{name} {{\n  " + "\n  ".join(each) + "\n}\n" for name, each in blocks.items())
-    cluster = f'cluster {{ nodes = 1, node from "dgx-h100" {{ gpus = {tp * pp * dp} }} }}\n'
+    cluster = f'cluster {{ nodes = 1, node from "dgx-h100" {{ gpus = {tp * cp * pp * dp} }} }}\n'
     return text + cluster + 'data { path = "x", format = text }\n'

@@ -68,7 +68,7 @@ def model_refusals(
             help="`context` says how many positions there are",
         )
     if model.mla is not None:
-        yield from latent_refusals(model, parallel, refused)
+        yield from latent_refusals(model, refused)
         width = model.mla.nope_dim + model.mla.rope_dim
         if phase.origins.kind("model.head_dim") is Kind.FILE and model.head_dim != width:
             yield refused(
@@ -91,7 +91,7 @@ def model_refusals(
 Refused = Callable[..., Diagnostic]
 
 
-def latent_refusals(model: Model, parallel: Parallel, refused: Refused) -> Iterator[Diagnostic]:
+def latent_refusals(model: Model, refused: Refused) -> Iterator[Diagnostic]:
     """What multi-head latent attention cannot be joined with."""
     mla = model.mla
     assert mla is not None
@@ -128,11 +128,4 @@ def latent_refusals(model: Model, parallel: Parallel, refused: Refused) -> Itera
             "grouped heads under latent attention",
             words="each query head has its own key and value",
             help="leave `kv_heads` out",
-        )
-    if parallel.cp > 1:
-        yield refused(
-            "parallel.cp",
-            "latent attention over pieces of the sequence yet",
-            words="attention sees whole sequences",
-            help="`cp = 1`",
         )
