@@ -1,4 +1,4 @@
-"""Sequences cut over ranks: each method computes what one process does; planted faults are found."""
+"""Sequences cut over ranks: what every method computes and sends; planted faults are found."""
 
 from __future__ import annotations
 
