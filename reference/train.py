@@ -1,6 +1,7 @@
-"""Training steps of the plain model, written out: initial weights, loss, clip, AdamW.
+"""Training steps of the plain model, written out: initial weights, loss, clip, AdamW or SGD.
 
-`DIR/reference.json`: {"model": {...}, "optimizer": {"lr", "betas", "eps", "weight_decay"},
+`DIR/reference.json`: {"model": {...}, "optimizer": {"name": "adamw", the default, "lr", "betas",
+"eps", "weight_decay"} or {"name": "sgd", "lr", "momentum", "weight_decay"},
 "lr_schedule": {"name", "warmup", "min_lr", "decay"}, "clip": 1.0, 0 for none, "init": {"std"},
 "seed", "steps"}; the fields of `model` are those of `Config`, `steps` is the length of the whole
 run. `DIR/batches.pt` holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
@@ -121,6 +122,27 @@ class AdamW:
         return updated
 
 
+class SGD:
+    """Weight decay, on matrices only, is a part of the gradient; momentum starts at zero."""
+
+    def __init__(self, *, momentum: float, weight_decay: float) -> None:
+        self.momentum, self.weight_decay = momentum, weight_decay
+        self.velocity: Weights = {}
+
+    def step(self, weights: Weights, gradients: Weights, *, lr: float) -> Weights:
+        for name, weight in weights.items():
+            pull = gradients[name] + (self.weight_decay * weight if weight.dim() > 1 else 0.0)
+            self.velocity[name] = pull + self.momentum * self.velocity.get(name, 0.0)
+        return {name: weight - lr * self.velocity[name] for name, weight in weights.items()}
+
+
+def optimizer_of(facts: dict[str, Any]) -> AdamW | SGD:
+    """The optimizer by its name and numbers."""
+    if facts.get("name", "adamw") == "sgd":
+        return SGD(momentum=facts["momentum"], weight_decay=facts["weight_decay"])
+    return AdamW(betas=tuple(facts["betas"]), eps=facts["eps"], weight_decay=facts["weight_decay"])
+
+
 def gradients_of(
     config: Config, weights: Weights, batch: list[tuple[Tensor, Tensor]]
 ) -> tuple[float, Weights]:
@@ -149,11 +171,7 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
     optimizer, schedule = facts["optimizer"], facts["lr_schedule"]
     weights = initial(config, std=facts["init"]["std"], seed=facts["seed"])
     out: dict[str, Any] = {"initial": weights, "losses": [], "gradients": [], "norms": []}
-    adam = AdamW(
-        betas=tuple(optimizer["betas"]),
-        eps=optimizer["eps"],
-        weight_decay=optimizer["weight_decay"],
-    )
+    updating = optimizer_of(optimizer)
     for step, batch in enumerate(batches):
         loss, gradients = gradients_of(config, weights, batch)
         norm = math.sqrt(sum(float(one.square().sum()) for one in gradients.values()))
@@ -169,7 +187,7 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
             steps=facts["steps"],
             **schedule,
         )
-        weights = adam.step(weights, gradients, lr=lr)
+        weights = updating.step(weights, gradients, lr=lr)
     out["weights"] = weights
     return out
 

@@ -37,13 +37,12 @@ from parlay.runtime.committed import (
 )
 from parlay.runtime.foreign import INDEX, ForeignError, Reader, Writer, read_index
 from parlay.runtime.mesh import Axis
+from parlay.runtime.optimizer import Optimizer
 from parlay.runtime.plan import Plan
-from parlay.runtime.shard import AdamW
 from parlay.runtime.weights import Place, end_of
 from torch import Tensor
 from torch.distributed.checkpoint import load, save
 
-KINDS = ("master", "exp_avg", "exp_avg_sq")
 VOCABULARY = ("embedding.weight", "head.weight", "head.bias")
 """The ends of the names whose rows may be padded."""
 
@@ -61,7 +60,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, plan: Plan, optimizer: AdamW, *, folder: Path, tp: Axis | None = None
+        self, plan: Plan, optimizer: Optimizer, *, folder: Path, tp: Axis | None = None
     ) -> None:
         self.plan, self.optimizer, self.tp = plan, optimizer, tp
         asked = plan.checkpoint
@@ -119,7 +118,7 @@ class Checkpoints:
         return {
             f"{kind}.{name}": self._boxes(places[name], owned["offset"], owned[kind])
             for name, owned in slices.items()
-            for kind in KINDS
+            for kind in ("master", *self.optimizer.kinds)
         }
 
     def _boxes(self, place: Place, offset: int, flat: Tensor) -> Boxes:

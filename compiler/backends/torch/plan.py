@@ -26,6 +26,9 @@ without a word of who; jumps over the median of the last steps, and ranks beside
 are told. No field of the language says them."""
 
 
+OPTIMIZER: Final = ("lr", "betas", "eps", "momentum", "weight_decay")
+
+
 def plan_of(
     phase: Phase,
     layout: Layout,
@@ -45,7 +48,6 @@ def plan_of(
     sizes = {axis: getattr(parallel, axis) for axis in axes or mesh_axes(phase)}
     if of_experts is None:
         of_experts = expert_axes(phase, layout)
-    optimizer = train.optimizer
     plan: dict[str, Any] = {
         "version": 1,
         "parlay": version("parlay"),
@@ -92,12 +94,7 @@ def plan_of(
             "master": dtypes.master,
             "optimizer": dtypes.optimizer,
         },
-        "optimizer": {
-            "lr": optimizer["lr"],
-            "betas": list(optimizer["betas"]),
-            "eps": optimizer["eps"],
-            "weight_decay": optimizer["weight_decay"],
-        },
+        "optimizer": _optimizer(train.optimizer),
         "lr_schedule": dict(train.lr_schedule.options),
         "clip": train.clip,
         "init": {"std": model.init_std},
@@ -189,6 +186,16 @@ def saves(spec: Spec) -> bool:
     """Whether the file asks for checkpoints, by any field of the block."""
     asked = spec.checkpoint
     return any((asked.path, asked.every, asked.keep, asked.asynchronous))
+
+
+def _optimizer(optimizer: Setting) -> dict[str, Any]:
+    """Its numbers; dtypes stand in `dtypes`, the rest in the code."""
+    numbers = {name: optimizer.get(name) for name in OPTIMIZER}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in numbers.items()
+        if value is not None
+    }
 
 
 def _recomputed(recompute: Setting) -> dict[str, int]:

@@ -82,7 +82,7 @@ def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": {**sizes, **_structure(model)},
         "batch": plan["batch"],
-        "optimizer": plan["optimizer"],
+        "optimizer": {"name": spec.train.optimizer.name, **plan["optimizer"]},
         "lr_schedule": {"name": spec.train.lr_schedule.name, **plan["lr_schedule"]},
         "clip": plan["clip"],
         "init": plan["init"],

@@ -32,9 +32,9 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "parallel.offload": ("none",),
     "train.precision": ("fp32", "bf16"),
     "train.gradients": ("fp32", "bf16"),
-    "train.optimizer": ("adamw",),
-    "train.optimizer.states": ("fp32",),
-    "train.optimizer.kahan": (False,),
+    "train.optimizer": ("adamw", "sgd"),
+    "train.optimizer.states": ("fp32", "bf16"),
+    "train.optimizer.kahan": (False, True),
     "train.lr_schedule": ("constant", "cosine", "linear", "wsd"),
     "train.recompute": ("none", "selective", "full"),
     "train.attention": ("flash", "math"),
@@ -169,15 +169,6 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
 def _master(phase: Phase) -> Iterator[Diagnostic]:
     train = phase.spec.train
     assert train is not None
-    if train.precision == "bf16" and train.master == "none":
-        place, words = phase.origins.label("train.master", "bf16 weights without a master copy")
-        yield error(
-            CODE,
-            "target torch keeps fp32 masters of bf16 weights",
-            place,
-            words,
-            help=["`master = fp32`; bf16 weights alone lose updates below 1/256 of a weight"],
-        )
     if train.precision == "fp32" and train.master == "fp32":
         place, words = phase.origins.label("train.master", "fp32 weights need no second copy")
         yield error(CODE, "target torch keeps no master copy of fp32 weights", place, words)

@@ -10,6 +10,7 @@ from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, replicates, saves, windowed
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import FOLDED, SPLITTING, chunks_of
+from parlay.compiler.ledger.communication import dtypes_of
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
@@ -162,6 +163,15 @@ class Structure:
     def shard_axis(self) -> str:
         """The axis whose ranks share one copy of the training state."""
         return "shard" if self.replicates else "dp"
+
+    @property
+    def optimizer(self) -> str:
+        """The class of the optimizer: torch's AdamW where masters and moments are in fp32."""
+        asked, dtypes = self.train.optimizer, dtypes_of(self.phase.spec)
+        if asked.name == "sgd":
+            return "SGD"
+        alike = dtypes.master == dtypes.optimizer == "float32" and not asked["kahan"]
+        return "AdamW" if alike else "LeanAdamW"
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -83,6 +83,8 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "where": [Code(line) for line in _where(structure)],
         "lr_schedule": Code(train.lr_schedule.name),
+        "optimizer_class": Code(structure.optimizer),
+        "optimizer_arguments": [Code(argument) for argument in _optimizer(structure)],
         "clip": train.clip > 0,
         "before_clip": Code(" before they were clipped" if train.clip > 0 else ""),
         "norm_arguments": Code(", ".join(norm)),
@@ -184,6 +186,16 @@ def _timelines(structure: Structure) -> str:
     return "timeline_split" if structure.splits else "timeline"
 
 
+def _optimizer(structure: Structure) -> list[str]:
+    """What an optimizer is made with beside weights, gradients and dtypes."""
+    if structure.optimizer == "SGD":
+        names = ["momentum", "weight_decay"]
+    else:
+        names = ["betas", "eps", "weight_decay"]
+    kahan = structure.train.optimizer.get("kahan")
+    return [f"{name}=plan.optimizer.{name}" for name in names] + ["kahan=True"] * bool(kahan)
+
+
 def _gradients(structure: Structure) -> str:
     if structure.experts is not None:
         return "GradientParts"
@@ -265,6 +277,7 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
+    lines += [f"from parlay.runtime.optimizer import {structure.optimizer}"]
     batch = "Batch, Chunks" if structure.chunked else "Batch"
     lines += expert_state.imports(structure)
     lines += [f"from parlay.runtime.pipeline import {batch}"]
@@ -272,8 +285,8 @@ def _imports(structure: Structure) -> list[str]:
     if structure.scatters:
         lines += ["from parlay.runtime.scatter import ScatteredGradients"]
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
-    held = ["AdamW", *([] if structure.scatters else expert_state.buffers(structure))]
-    lines += [f"from parlay.runtime.shard import {', '.join(held)}"]
+    held = [] if structure.scatters else expert_state.buffers(structure)
+    lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []
     lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
     if structure.scatters:

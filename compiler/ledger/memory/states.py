@@ -11,7 +11,7 @@ from parlay.compiler.ledger.memory.record import Line
 from parlay.compiler.ledger.memory.stack import Stack, stack_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.state import State, bytes_per_parameter
-from parlay.compiler.spec.blocks import Spec
+from parlay.compiler.spec.blocks import Spec, Train
 
 ZERO: Final = "arXiv:1910.02054, sections 3.1 and 5"
 
@@ -94,6 +94,13 @@ def kept(spec: Spec, held: Parameters, shards: Shards) -> Kept:
     return Kept(tuple(lines), 0 if on_disk else gone, gone if on_disk else 0)
 
 
+def _by_chunks(train: Train) -> bool:
+    """Whether our own code updates a chunk at a time, which it does where torch's AdamW, whose
+    moments are those of the masters, is not what is asked for."""
+    asked = train.optimizer
+    return asked.name == "sgd" or asked["states"] != "fp32" or bool(asked["kahan"])
+
+
 def update_lines(spec: Spec, held: Parameters, shards: Shards, stack: Stack) -> Iterator[Line]:
     """What the optimizer step needs besides: gradients in the master's dtype, if they are not yet.
 
@@ -101,6 +108,8 @@ def update_lines(spec: Spec, held: Parameters, shards: Shards, stack: Stack) -> 
     """
     train, zero = spec.train, spec.parallel.zero
     if train is None or train.lora is not None or train.gradients != "bf16":
+        return
+    if train.stack == "parlay" and _by_chunks(train):
         return
     if train.master != "fp32" and train.precision != "fp32":
         return
