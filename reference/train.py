@@ -23,6 +23,7 @@ from parlay.reference.model import Beside, Config, Weights, logits, loss_sum, sh
 from torch import Tensor
 
 ROWS_PER_DRAW = 256
+CORRECTION = ".router.correction"
 
 
 def initial(
@@ -100,7 +101,13 @@ def learning_rate(
 class AdamW:
     """Decoupled weight decay, on matrices only; both moments corrected for their start at zero."""
 
-    def __init__(self, *, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.taken = 0
         self.first: Weights = {}
@@ -157,12 +164,17 @@ def gradients_of(
         return loss.item(), dict(zip(leaves, found, strict=True))
     # Auxiliary losses are means over microbatches, and no part of the loss that is told.
     loss, auxiliary = torch.zeros(()), torch.zeros(())
+    visits = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for some, their_labels in batch:
         beside = Beside()
         loss = loss + loss_sum(logits(config, leaves, some, beside), their_labels) / counted
         auxiliary = auxiliary + sum(beside.losses) / len(batch)
-    found = torch.autograd.grad(loss + auxiliary, list(leaves.values()))
-    return loss.item(), dict(zip(leaves, found, strict=True))
+        for name, one in beside.visits.items():
+            visits[name] = visits[name] + one if name in visits else one
+    learned = [name for name in leaves if not name.endswith(CORRECTION)]
+    gradients = torch.autograd.grad(loss + auxiliary, [leaves[name] for name in learned])
+    found = dict(zip(learned, gradients, strict=True))
+    return loss.item(), {name: found[name] if name in found else visits[name] for name in leaves}
 
 
 def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> dict[str, Any]:
@@ -174,20 +186,36 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
     updating = optimizer_of(optimizer)
     for step, batch in enumerate(batches):
         loss, gradients = gradients_of(config, weights, batch)
-        norm = math.sqrt(sum(float(one.square().sum()) for one in gradients.values()))
+        norm = math.sqrt(
+            sum(
+                float(one.square().sum())
+                for name, one in gradients.items()
+                if not name.endswith(CORRECTION)
+            )
+        )
         out["losses"].append(loss)
         out["gradients"].append(gradients)
         out["norms"].append(norm)
         if facts["clip"]:
             scale = min(1.0, facts["clip"] / (norm + 1e-6))
-            gradients = {name: gradient * scale for name, gradient in gradients.items()}
+            gradients = {
+                name: gradient if name.endswith(CORRECTION) else gradient * scale
+                for name, gradient in gradients.items()
+            }
         lr = learning_rate(
             step,
             lr=optimizer["lr"],
             steps=facts["steps"],
             **schedule,
         )
-        weights = updating.step(weights, gradients, lr=lr)
+        learned = {one: weights[one] for one in weights if not one.endswith(CORRECTION)}
+        updated = updating.step(learned, gradients, lr=lr)
+        weights = {one: updated.get(one, weights[one]) for one in weights}
+        for name in weights.keys() - learned.keys():
+            # What it has for a gradient counts visits: up where there were less than the mean.
+            assert config.experts is not None
+            behind = gradients[name].sum() - len(gradients[name]) * gradients[name]
+            weights[name] = weights[name] + config.experts.correction_rate * torch.sign(behind)
     out["weights"] = weights
     return out
 

@@ -9,9 +9,10 @@ time, so that no copy of a whole buffer lies beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
+from parlay.runtime.plan import Plan
 from parlay.runtime.precision import wide
 from parlay.runtime.shard import Owned
 from parlay.runtime.weights import Place
@@ -29,6 +30,21 @@ class Held(Protocol):
         """Where each of them lies."""
 
 
+class Steer(NamedTuple):
+    """How corrections of routers are moved: by `rate` up for experts with fewer visits than
+    `visits`, the mean of a step, and down for those with more (arXiv:2408.15664)."""
+
+    rate: float
+    visits: float
+
+    @classmethod
+    def of(cls, plan: Plan) -> Steer:
+        """Each token of a global batch has `top_k` visits."""
+        experts, batch = plan.model.experts, plan.batch
+        tokens = batch.global_batch * batch.seq
+        return cls(experts.correction_rate, tokens * experts.top_k / experts.count)
+
+
 class Optimizer:
     """Master weights of what a rank owns, and tensors of state of the same layout.
 
@@ -38,6 +54,9 @@ class Optimizer:
 
     kinds: tuple[str, ...] = ()
     """The names of the state, beside `master`."""
+
+    steer: Steer | None = None
+    """What moves the corrections of routers, where there are some."""
 
     def __init__(self, weights: Held, gradients: Owned, *, master: torch.dtype) -> None:
         self.weights, self.gradients = weights, gradients
@@ -64,8 +83,23 @@ class Optimizer:
     def step(self, *, lr: float) -> None:
         """Updates the owned weights from their gradients."""
         self.taken += 1
+        moved = list(self._steered())
         self._update(lr)
+        for part, change in moved:
+            part += change
         self._round()
+
+    def _steered(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Corrections of routers, and how far each goes; they have no gradient after."""
+        for region, part in zip(self.regions, self.parts, strict=True):
+            if region.steered:
+                assert self.steer is not None, "corrections of routers are moved by a rate"
+                counts = self.gradients.of(region)
+                yield (
+                    part.data,
+                    self.steer.rate * (self.steer.visits - counts).sign().to(part.dtype),
+                )
+                counts.zero_()
 
     def _update(self, lr: float) -> None:
         raise NotImplementedError

@@ -149,6 +149,10 @@ class ScatteredGradients(Owned):
             unit.free()
         self._receive()
         whole = self.whole.pop(unit)
+        if unit.axis is None:
+            for segment in unit.segments:
+                self.own[segment.own] += whole[segment.whole]
+            return
         shards = [self.own.new_empty(s.own.stop - s.own.start) for s in unit.segments]
         pairs = [(shard, whole[s.whole]) for shard, s in zip(shards, unit.segments, strict=True)]
         work = together(reduce_scatter, pairs, group=unit.axis.group)

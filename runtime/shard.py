@@ -87,8 +87,15 @@ class Owned:
         return squares
 
     def clip(self, norm: Tensor, *, limit: float) -> None:
-        """Scales all gradients so that their norm, now `norm`, is at most `limit`."""
-        self.own.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+        """Scales all gradients so that their norm, now `norm`, is at most `limit`; counts of visits
+        stay what they are."""
+        scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+        if not any(piece.steered for piece in self.pieces):
+            self.own.mul_(scale)
+            return
+        for region in self.regions():
+            if not region.steered:
+                self.own[region.start : region.stop].mul_(scale)
 
 
 class GradientBuffer(Owned):

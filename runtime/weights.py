@@ -78,13 +78,19 @@ class Piece(NamedTuple):
         """Whether the weight is a matrix."""
         return len(self.place.shape) > 1
 
+    @property
+    def steered(self) -> bool:
+        """Whether it is moved by how often experts are visited, and its gradient counts that."""
+        return end_of(self.place.name) == "router.correction"
+
 
 class Region(NamedTuple):
-    """A range of what a rank owns in which everything decays, or nothing does."""
+    """A range of what a rank owns in which all is updated alike."""
 
     start: int
     stop: int
     decays: bool
+    steered: bool = False
 
 
 class Weights:
@@ -163,20 +169,23 @@ class Weights:
 
 
 def regions(pieces: Sequence[Piece], *, borders: Collection[int] = ()) -> list[Region]:
-    """The pieces as runs of what decays and of what does not; none goes over one of `borders`."""
+    """The pieces as runs of what decays and of what does not, or of what is steered; none goes over
+    one of `borders`."""
     found: list[Region] = []
     for piece in pieces:
         last = found[-1] if found else None
         joins = last is not None and last.stop == piece.start and piece.start not in borders
-        if last is not None and joins and last.decays == piece.decays:
+        kind = piece.decays, piece.steered
+        if last is not None and joins and (last.decays, last.steered) == kind:
             found[-1] = last._replace(stop=piece.stop)
         else:
-            found.append(Region(piece.start, piece.stop, piece.decays))
+            found.append(Region(piece.start, piece.stop, *kind))
     return found
 
 
 def counted(pieces: Sequence[Piece], *, once: Axis | None) -> list[tuple[int, int]]:
-    """Ranges that together, over all ranks that own something, name each weight once.
+    """Ranges that together, over all ranks that own something, name each weight once, but what is
+    steered, which has no gradient.
 
     Whole weights are named on the first rank of `once`, copies on the first that has them.
     """
@@ -184,6 +193,8 @@ def counted(pieces: Sequence[Piece], *, once: Axis | None) -> list[tuple[int, in
     for piece in pieces:
         others = once if piece.place.cut is None else None
         if not all(axis is None or axis.first for axis in (others, piece.place.copies)):
+            continue
+        if piece.steered:
             continue
         start = ranges.pop()[0] if ranges and ranges[-1][1] == piece.start else piece.start
         ranges.append((start, piece.stop))

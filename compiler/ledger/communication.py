@@ -209,7 +209,7 @@ def _experts(counter: _Counter, spec: Spec, chunk: Stage) -> None:
     train = spec.train
     assert train is not None
     again = of_experts.again(spec, chunk, recomputed_layers(train.recompute, chunk.layers))
-    for message in of_experts.messages(spec, chunk, again=again):
+    for message in of_experts.messages(spec, of_experts.mixed(spec, chunk), again=again):
         counter.add(
             message.group,
             message.collective,
@@ -278,6 +278,17 @@ def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]
         for elements in _buckets(numel):
             counter.add("edp", "all_reduce", dtypes.gradients, elements=elements)
         return
+    if spec.parallel.zero > 1:
+        traffic = units.expert_traffic(spec, held, ranks)
+        assert traffic is not None
+        count = microbatches(spec)
+        _send(counter, Kind("edp", "reduce_scatter", dtypes.gradients), traffic.reduced, count)
+        weights = Kind("edp", "all_gather", dtypes.compute)
+        if spec.parallel.zero == 2:
+            _send(counter, weights, traffic.reduced)
+        else:
+            _send(counter, weights, traffic.gathered, count)
+        return
     padded = -(-numel // ranks) * ranks
     counter.add("edp", "reduce_scatter", dtypes.gradients, elements=padded)
     counter.add("edp", "all_gather", dtypes.compute, elements=padded)
@@ -295,9 +306,7 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
 
     def send(collective: str, dtype: str, sent: units.Sent, times: int = 1) -> None:
         if ranks > 1:
-            kind = Kind(group, collective, dtype)
-            counter.calls[kind] += times * sent.calls
-            counter.bytes[kind] += times * sent.elements * BYTES[dtype]
+            _send(counter, Kind(group, collective, dtype), sent, times)
 
     if parallel.zero == 1:
         owned = -(-numel // ranks)
@@ -316,6 +325,11 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
     if ranks < parallel.dp:
         for elements in _buckets(owned):
             counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
+
+
+def _send(counter: _Counter, kind: Kind, sent: units.Sent, times: int = 1) -> None:
+    counter.calls[kind] += times * sent.calls
+    counter.bytes[kind] += times * sent.elements * BYTES[kind.dtype]
 
 
 def _buckets(numel: int) -> Iterator[int]:

@@ -46,6 +46,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "uses_torch": structure.model.position == "rope"
         or structure.capped
         or structure.bias_alone
+        or structure.steers
         or structure.model.sinks,
         "kernels": structure.train.attention == "math" and not structure.asks_attention,
         "model_imports": [Code(line) for line in imports],

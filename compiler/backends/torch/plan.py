@@ -144,6 +144,11 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
     return found
 
 
+CORRECTION_RATE: Final = 1e-3
+"""How far a correction of the router's scores moves in a step: DeepSeek-V3's (arXiv:2412.19437,
+section 4.2)."""
+
+
 def _expert_mesh(layout: Layout, axes: tuple[str, ...]) -> dict[str, int]:
     assert layout.expert is not None
     return {axis: layout.expert.size(axis) for axis in axes}
@@ -162,6 +167,8 @@ def _experts(experts: Experts) -> dict[str, Any]:
         found["shared_ffn"] = experts.shared * experts.shared_ffn
     if experts.groups > experts.top_groups:
         found |= {"groups": experts.groups, "top_groups": experts.top_groups}
+    if experts.router_bias:
+        found["correction_rate"] = CORRECTION_RATE
     if experts.aux_loss:
         found["aux_loss"] = experts.aux_loss
     return found

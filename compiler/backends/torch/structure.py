@@ -82,6 +82,11 @@ class Structure:
         return self.model.experts
 
     @property
+    def steers(self) -> bool:
+        """Whether a correction of the router's scores evens the experts' loads out."""
+        return self.experts is not None and self.experts.router_bias
+
+    @property
     def expert_axes(self) -> tuple[str, ...]:
         """The axes of the experts' grid that the code has, fastest first."""
         return expert_axes(self.phase, self.layout)
@@ -100,6 +105,11 @@ class Structure:
     def edp(self) -> bool:
         """Whether several ranks hold the same experts."""
         return "edp" in self.expert_axes
+
+    @property
+    def parted(self) -> bool:
+        """Whether experts have a buffer of their own; else they are units beside others."""
+        return self.experts is not None and not self.scatters
 
     @property
     def expert_zero(self) -> bool:

@@ -26,7 +26,7 @@ def context(structure: Structure) -> dict[str, Any]:
     writes += [f"mesh.{axis}.first" for axis in ("dp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
     plan_name = "plan" if pp else "job.plan"
-    gradients = "job.gradients" if structure.experts is None else "job.gradients.common"
+    gradients = "job.gradients.common" if structure.parted else "job.gradients"
     return {
         "opening": Code(_opening(structure)),
         "computes": Code(
@@ -37,6 +37,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "built_for": Code(", ".join(built) or at("model.layers")),
         "device": Code("mesh.device" if structure.mesh else "device"),
         "zero": zero,
+        "steers": structure.steers,
         "keeps_weights": zero or structure.expert_zero,
         "parted": [Code(line) for line in expert_state.gradients(structure)],
         "experts_reduced": Code(expert_state.reduced(structure, plan_name)),
@@ -157,12 +158,15 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments += ["cut=CUT"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure)) else []
     axis = f"mesh.{structure.shard_axis}"
+    dealt = expert_state.dealt(structure)
     if structure.scatters:
         arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
-        return call("weights = UnitWeights(", arguments, indent=4)
+        arguments += ["dealt=dealt"] if dealt else []
+        arguments += ["experts=mesh.edp"] if structure.expert_zero else []
+        return [*dealt, *call("weights = UnitWeights(", arguments, indent=4)]
     arguments += [f"multiple={axis}.size"] if structure.zero else []
-    if structure.experts is not None:
-        return expert_state.weights(structure, arguments)
+    if structure.parted:
+        return [*dealt, *expert_state.weights(structure, arguments)]
     return call("weights = Weights(", arguments, indent=4)
 
 
@@ -176,7 +180,7 @@ def _filled(structure: Structure) -> list[str]:
 
 
 def _weights(structure: Structure) -> str:
-    if structure.experts is not None:
+    if structure.parted:
         return "WeightParts"
     return "UnitWeights" if structure.scatters else "Weights"
 
@@ -197,7 +201,7 @@ def _optimizer(structure: Structure) -> list[str]:
 
 
 def _gradients(structure: Structure) -> str:
-    if structure.experts is not None:
+    if structure.parted:
         return "GradientParts"
     if structure.scatters:
         return "ScatteredGradients"
@@ -212,7 +216,7 @@ def _scattered(structure: Structure) -> list[str]:
 
 def _all_gather(structure: Structure) -> str:
     """What makes weights whole after an update; empty where they never are between steps."""
-    if structure.experts is not None:
+    if structure.parted:
         return expert_state.all_gather(structure)
     if structure.gathers or not structure.zero:
         return ""
@@ -277,7 +281,8 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
-    lines += [f"from parlay.runtime.optimizer import {structure.optimizer}"]
+    names = sorted([structure.optimizer, *(["Steer"] if structure.steers else [])])
+    lines += [f"from parlay.runtime.optimizer import {', '.join(names)}"]
     batch = "Batch, Chunks" if structure.chunked else "Batch"
     lines += expert_state.imports(structure)
     lines += [f"from parlay.runtime.pipeline import {batch}"]
@@ -289,7 +294,8 @@ def _imports(structure: Structure) -> list[str]:
     lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []
     lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
-    if structure.scatters:
-        return [*lines, "from parlay.runtime.units import UnitWeights", "from torch import Tensor"]
-    names = "Weights" if structure.experts is None else "Dealt, Weights"
-    return [*lines, f"from parlay.runtime.weights import {names}", "from torch import Tensor"]
+    lines += ["from parlay.runtime.units import UnitWeights"] if structure.scatters else []
+    names = ["Dealt"] if structure.experts is not None else []
+    names += [] if structure.scatters else ["Weights"]
+    lines += [f"from parlay.runtime.weights import {', '.join(names)}"] if names else []
+    return [*lines, "from torch import Tensor"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger.comm.context import Job, Load
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES
@@ -182,10 +183,14 @@ def expert_parallel(job: Job, load: Load) -> Iterator[Raw]:
     """Every layer of experts: two all-to-alls forward, two backward (arXiv:2006.16668).
 
     A rank sends its own tokens·top_k·hidden; the busiest one `imbalance` times that. Ranks of etp
-    gather what they received and scatter what they made.
+    gather what they received and scatter what they made. Our own code tells how many rows come
+    before they do, and gathers and scatters by all-to-alls, since rows are not as many on each.
     """
     experts, mixed = job.model.experts, load.mixed
     if experts is None or not mixed:
+        return
+    if job.flat:
+        yield from _emitted(job, load)
         return
     own = job.tokens // job.cut
     visits = int(own * experts.top_k * (experts.capacity or experts.imbalance))
@@ -201,3 +206,16 @@ def expert_parallel(job: Job, load: Load) -> Iterator[Raw]:
         for collective in ("all_gather", "reduce_scatter"):
             words = f"{formula} x {etp}"
             yield Raw("etp", "tokens", collective, dtype, etp * size, passes, False, words)
+
+
+def _emitted(job: Job, load: Load) -> Iterator[Raw]:
+    """The messages of the emitted code, which `parlay verify` holds its ranks to."""
+    experts = job.model.experts
+    assert experts is not None
+    again = load.mixed if job.repeats("experts") else load.routed
+    share = experts.capacity or experts.imbalance
+    for one in of_experts.messages(job.spec, load.mixed, again=again, share=share):
+        dtype = one.dtype or job.dtypes.compute
+        size, formula = BYTES[dtype] * one.elements, f"{BYTES[dtype]} B x {one.elements}"
+        calls = one.calls * job.microbatches
+        yield Raw(one.group, one.what, one.collective, dtype, size, calls, False, formula)
