@@ -36,7 +36,7 @@ def initial(
     """
     weights = {}
     for name, shape in shapes(config).items():
-        if name.endswith((".bias", ".correction")):
+        if name.endswith((".bias", ".correction", ".lora_b")):
             weights[name] = torch.zeros(shape, dtype=dtype)
         elif len(shape) == 1 and not name.endswith(".sinks"):
             weights[name] = torch.ones(shape, dtype=dtype)
@@ -116,9 +116,9 @@ class AdamW:
     def step(self, weights: Weights, gradients: Weights, *, lr: float) -> Weights:
         self.taken += 1
         one, two = self.betas
-        updated = {}
-        for name, weight in weights.items():
-            gradient = gradients[name]
+        updated = dict(weights)
+        for name, gradient in gradients.items():
+            weight = weights[name]
             zero = torch.zeros_like(weight)
             self.first[name] = one * self.first.get(name, zero) + (1 - one) * gradient
             self.second[name] = two * self.second.get(name, zero) + (1 - two) * gradient.square()
@@ -153,13 +153,15 @@ def optimizer_of(facts: dict[str, Any]) -> AdamW | SGD:
 def gradients_of(
     config: Config, weights: Weights, batch: list[tuple[Tensor, Tensor]]
 ) -> tuple[float, Weights]:
-    """The loss, a mean over all labels of the global batch that count, and its gradients."""
-    leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+    """The loss, a mean over all labels of the global batch that count, and its gradients: of all
+    weights, or of adapters alone."""
+    trained = [name for name in weights if name.endswith((".lora_a", ".lora_b"))] or list(weights)
+    leaves = {name: weights[name].detach().requires_grad_() for name in trained}
     tokens = torch.cat([tokens for tokens, _ in batch])
     labels = torch.cat([labels for _, labels in batch])
     counted = max(int((labels != -100).sum()), 1)
     if config.experts is None:
-        loss = loss_sum(logits(config, leaves, tokens), labels) / counted
+        loss = loss_sum(logits(config, {**weights, **leaves}, tokens), labels) / counted
         found = torch.autograd.grad(loss, list(leaves.values()))
         return loss.item(), dict(zip(leaves, found, strict=True))
     # Auxiliary losses are means over microbatches, and no part of the loss that is told.

@@ -99,7 +99,8 @@ class Weights:
     `cut` gives the dim that is cut over tp by the end of a name, `"q.weight": 0`; what it does not
     name is whole. `copies` says which ranks hold a piece alike. `multiple` pads the buffer, so that
     it divides into as many equal shards. Weights of routed experts are left out; with `dealt`,
-    which says how they are cut, they are all there is.
+    which says how they are cut, they are all there is. With `trained` only those that ask for
+    gradients are taken; where it is false, only the others.
     """
 
     def __init__(
@@ -112,12 +113,13 @@ class Weights:
         copies: Copies = (),
         multiple: int = 1,
         dealt: Dealt | None = None,
+        trained: bool | None = None,
     ) -> None:
         cut = dealt.cut if dealt is not None else cut or {}
         held = {
             name: parameter
             for name, parameter in model.named_parameters()
-            if routed(name) == (dealt is not None)
+            if routed(name) == (dealt is not None) and trained in (None, parameter.requires_grad)
         }
         named = [(name, parameter, cut_of(name, cut)) for name, parameter in held.items()]
         named.sort(key=lambda item: order_of(item[1], item[2]))

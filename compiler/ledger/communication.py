@@ -15,6 +15,7 @@ from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.layout.stages import borders
 from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger import shared, units
+from parlay.compiler.ledger.adapters import low_rank, rank_of, unasked
 from parlay.compiler.ledger.latent import latents
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
@@ -143,13 +144,23 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         elements = tokens * width
         counter.add("tp", collective, dtypes.compute, elements=elements, calls=calls * count)
 
-    ends = (1 if chunk.embedding else 0) + (1 if chunk.head else 0)
+    rank, first, last = rank_of(spec), int(chunk.embedding), int(chunk.head)
+    ends, asked = first + last, columns
+    if rank is not None:  # what no adapter stands before asks for no gradient
+        asked -= first * unasked(model)
     if spec.parallel.sequence_parallel:
         # Column: gather forward, gather again and scatter backward; row: scatter, then gather.
-        send("all_gather", 2 * columns + rows + ends + (1 if chunk.head else 0))
-        send("reduce_scatter", columns + rows + ends)
+        # Of frozen weights nothing is gathered again.
+        send("all_gather", columns + rows + last)
+        if rank is None:
+            send("all_gather", columns + ends)
+        send("reduce_scatter", asked + rows + ends)
     else:
-        send("all_reduce", columns + rows + ends)
+        send("all_reduce", asked + rows + ends)
+    if rank is not None and spec.parallel.sequence_parallel:
+        for width in low_rank(model, rank):
+            send("all_gather", chunk.layers, width)
+            send("reduce_scatter", chunk.layers, width)
     if low is not None and spec.parallel.sequence_parallel:
         send("all_gather", chunk.layers, low.sent)
         send("all_gather", chunk.layers, low.again)
@@ -197,6 +208,10 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         send("all_gather", columns)
         if low is not None:
             send("all_gather", layers, low.sent)
+        if (rank := rank_of(spec)) is not None:
+            attention, mlp = low_rank(model, rank)
+            send("all_gather", layers, attention)
+            send("all_gather", columns - layers, mlp)
         send("reduce_scatter", rows)
     else:
         send("all_reduce", rows)
@@ -247,12 +262,12 @@ def _sequence_cut(parallel: Parallel) -> int:
 
 def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
     parallel, dtypes = spec.parallel, dtypes_of(spec)
-    tp, rows = parallel.tp, shared.rows_of(spec, held)
+    tp, rows = parallel.tp, shared.trained(spec, held)
     numel = sum(times * row.on_rank(tp=tp) for row, times in rows if not row.expert)
     if parallel.dp > 1 and any(chunk.head for chunk in held):
         counter.add("dp", "all_reduce", "int64", elements=1)  # labels that count
         counter.add("dp", "all_reduce", dtypes.wide, elements=1)  # the loss
-    if parallel.tp > 1 and parallel.sequence_parallel:
+    if parallel.tp > 1 and shared.partial(spec):
         counter.add("tp", "all_reduce", dtypes.gradients, elements=shared.whole(spec, held))
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)

@@ -197,7 +197,9 @@ def torch_job(random: Random) -> str:
         model = [line for line in model[1:] if not line.startswith(("qk_norm", "position"))]
         model.append("layers = 8, hidden = 128, heads = 8")
         model.append(f"mla {{ {rank}kv_rank = 16, nope_dim = 8, rope_dim = 8, v_dim = 16 }}")
-    if pick((True, False)):
+    elif zero < 2 and pick((True, False, False)):
+        train.append("lora = lora(rank = 4, alpha = 8)")
+    if "lora" not in train[-1] and pick((True, False)):
         model = [line.replace("bias = all", "bias = qkv") for line in model]
         ep, etp = pick((1, 2, 4)), pick((1, 1, 2))
         shared = pick(("", "shared = 1,", "shared = 2, dense_layers = 1,", "every = 2,"))

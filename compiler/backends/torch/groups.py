@@ -31,7 +31,7 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
         size = len(tp) // structure.model.kv_heads
         first = tp.index(rank) // size * size
         found["kv"] = tp[first : first + size]
-    if structure.tied_stages:
+    if structure.tied_stages and not structure.adapted:
         found["embedding"] = layout.group_of("embedding", rank) or [rank]
     return found
 

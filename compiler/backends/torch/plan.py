@@ -111,6 +111,7 @@ def plan_of(
             **({"tensorboard": True} if spec.log.tensorboard else {}),
         },
         "health": HEALTH,
+        **({"lora": dict(train.lora.options)} if train.lora is not None else {}),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch.refusals_experts import expert_refusals
-from parlay.compiler.backends.torch.refusals_model import CODE, model_refusals
+from parlay.compiler.backends.torch.refusals_model import CODE, adapter_refusals, model_refusals
 from parlay.compiler.spec.blocks import Spec
-from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
@@ -51,8 +50,6 @@ HELP: Final = {
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
-ABSENT: Final = ("train.lora",)
-
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """One diagnostic for each field whose value the back end cannot express."""
@@ -65,11 +62,9 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
         value = value_at(spec, path)
         if value is not None and value not in values:
             yield _refused(phase, path, values)
-    for path in ABSENT:
-        if value_at(spec, path) is not None:
-            yield _absent(phase, path)
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     yield from _recompute(phase)
     if spec.train.steps is None and spec.train.tokens is None:
@@ -133,17 +128,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return "none" if value == () else str(value)
-
-
-def _absent(phase: Phase, path: str) -> Diagnostic:
-    origin = phase.origins.get(path)
-    place = origin.span if origin else phase.origins.block(path)
-    if origin is None and path not in phase.origins.blocks:
-        below = [o for p, o in phase.origins.fields.items() if p.startswith(f"{path}.")]
-        given = [o for o in below if o.kind is Kind.PRESET]
-        place = given[0].span if given else place
-    name = path.rpartition(".")[2]
-    return error(CODE, f"target torch cannot express `{name}` yet", place, "not expressed")
 
 
 RECOMPUTED: Final = ("core_attention", "mlp", "activation", "experts")

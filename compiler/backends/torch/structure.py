@@ -52,6 +52,16 @@ class Structure:
         return self.phase.spec.train
 
     @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained in place of the weights."""
+        return self.train.lora is not None
+
+    @property
+    def linears(self) -> str:
+        """The module of the runtime with the linears that tp cuts."""
+        return "adapters" if self.adapted else "tensor"
+
+    @property
     def mesh(self) -> bool:
         """Whether there is more than one rank."""
         return bool(self.axes)
@@ -246,7 +256,8 @@ class Structure:
     @property
     def head_norms(self) -> bool:
         """Whether gradients of norms inside of heads are summed over tp on their own."""
-        return self.tp and not self.sp and self.model.qk_norm == "per_head"
+        trained = not self.adapted
+        return trained and self.tp and not self.sp and self.model.qk_norm == "per_head"
 
     @property
     def tied_stages(self) -> bool:

@@ -25,6 +25,7 @@ def context(structure: Structure) -> dict[str, Any]:
     writes = [f"mesh.pp.{end}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "pp") if axis in structure.axes]
+    built += [at("train.lora")] if structure.adapted else []
     plan_name = "plan" if pp else "job.plan"
     gradients = "job.gradients.common" if structure.parted else "job.gradients"
     return {
@@ -45,6 +46,13 @@ def context(structure: Structure) -> dict[str, Any]:
         "model_class": Code("Chunks" if chunked else structure.class_name),
         "gradients_class": Code(_gradients(structure)),
         "weights_class": Code(_weights(structure)),
+        "shares_whole": structure.sp or (structure.tp and structure.adapted),
+        "whole_says": Code(
+            f"{at('train.lora')}: a rank has a share of the gradients of what tp leaves whole."
+            if structure.adapted
+            else f"{at('parallel.sequence_parallel')}: "
+            "norms have seen a piece of the sequence each."
+        ),
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
@@ -141,6 +149,10 @@ def _loop(structure: Structure) -> dict[str, Any]:
 
 def _model_built(structure: Structure) -> list[str]:
     """The model of this rank, on the meta device."""
+    return [*_modules(structure), *(["freeze(model)"] if structure.adapted else [])]
+
+
+def _modules(structure: Structure) -> list[str]:
     arguments = "plan, mesh" if structure.model_meets else "plan"
     if structure.chunked:
         return [
@@ -158,6 +170,11 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments += ["cut=CUT"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure)) else []
     axis = f"mesh.{structure.shard_axis}"
+    if structure.adapted:
+        frozen = call("Weights(", [*arguments, "trained=False"], indent=4)
+        padded = [f"multiple={axis}.size"] if structure.zero else []
+        arguments = [*arguments, "trained=True", *padded]
+        return [*frozen, *call("weights = Weights(", arguments, indent=4)]
     dealt = expert_state.dealt(structure)
     if structure.scatters:
         arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
@@ -228,7 +245,8 @@ def _where(structure: Structure) -> list[str]:
     """The device and, where anything is summed over an axis, the mesh."""
     if not structure.mesh:
         return ["device = job.device"]
-    if "dp" in structure.axes or structure.sp or structure.edp or any(copied.shares(structure)):
+    whole = structure.sp or (structure.tp and structure.adapted)
+    if "dp" in structure.axes or whole or structure.edp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
 
@@ -273,6 +291,7 @@ def _imports(structure: Structure) -> list[str]:
     pieces = f"init, pipeline, precision, {_timelines(structure)}" if pp else "init, precision"
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
+    lines += ["from parlay.runtime.adapters import freeze"] if structure.adapted else []
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
     lines += ["from parlay.runtime.data import Loader"]

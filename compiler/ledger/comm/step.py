@@ -146,7 +146,7 @@ def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
         )
         return Raw(group, what, "all_reduce", dtypes.gradients, size, 1, False, formula, ranks)
 
-    if parallel.tp > 1 and parallel.sequence_parallel:
+    if parallel.tp > 1 and shared.partial(job.spec):
         yield summed("tp", "gradients of whole weights", shared.whole(job.spec, chunks))
     for group, elements in shared.sums(job.spec, chunks):
         # Neighbours in tp that hold one key/value head alike sum its gradient among themselves.

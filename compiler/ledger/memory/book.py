@@ -133,7 +133,7 @@ class Book:
         receives: bool,
     ) -> Iterator[Moment]:
         """The moments of a step without embedding and head."""
-        always, update = self.states(held)
+        always, update = self.states(held, chunks)
         _, running = self.passing(kept, 0, receives, head=False, again=True)
         activations = self.activations(chunks, kept, flight)
         yield Moment.of("backward", always, activations, self.backward(kept), running)
@@ -149,7 +149,7 @@ class Book:
     ) -> Iterator[Moment]:
         """The moments of a step with embedding or head."""
         sizes = self.sizes
-        always, update = self.states(held)
+        always, update = self.states(held, chunks)
         received = self.received if receives else ()
         activations = self.activations(chunks, kept, flight)
         head = next((i for i, chunk in enumerate(chunks) if chunk.head), None)
@@ -184,11 +184,12 @@ class Book:
 
     # ── Parts, each worked out once ───────────────────────────────────────────
 
-    def states(self, held: Parameters) -> tuple[Part, Moment]:
+    def states(self, held: Parameters, chunks: list[Stage]) -> tuple[Part, Moment]:
         """What a rank that holds `held` has at all times, and the moment of its update."""
         if held not in self.kept:
             kept = states.kept(self.spec, held, self.shards)
-            always = Part.of(kept.lines, self.fixed)
+            more = states.adapter_lines(self.spec, chunks, self.shards)
+            always = Part.of(kept.lines, more, self.fixed)
             update = states.update_lines(self.spec, held, self.shards, self.sizes.stack)
             self.kept[held] = kept
             self.always[held] = always, Moment.of("optimizer step", always, Part.of(update))
