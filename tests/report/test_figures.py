@@ -122,6 +122,7 @@ COLUMNS = {
     "days": "days",
     "GPU-hours": "gpu_hours",
 }
+MADE = {"sent": "product", "hidden": "difference", "of the step": "share"}
 TITLES = {
     "Step": "time.step_seconds",
     "Tokens/s/GPU": "time.tokens_per_second_per_gpu",
@@ -154,6 +155,7 @@ def test_columns_hold_what_their_heads_say() -> None:
                     elif head == "bytes":
                         known = "value_bytes"
                     assert " ".join(ends) == known, (head, told)
+                    assert figure.attributes.get("data-op", "") == MADE.get(head, "")
                     seen.add(head)
     assert seen >= {*COLUMNS, "weights", "optimizer", "bytes", "seconds", "of the step"}
     for card in page.having("div", class_="card"):
