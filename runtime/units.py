@@ -98,6 +98,8 @@ class Unit:
         self.whole = True
         self.ends = False
         """Whether the backward of its stage ends with this unit."""
+        self.ends_late = False
+        """Whether gradients of its stage that were put off end with this unit: the first layer."""
         self.gradients = len(self.places)
         """How many gradients come of a microbatch: two of a weight that two stages use."""
 
@@ -169,10 +171,12 @@ class UnitWeights:
         shared = shared_by(stages_of(model))
         # What stays whole lies behind what is gathered, of which `own` has the shards.
         found = sorted(units_of(model), key=lambda one: self.axis_of(one[1][0][0]) is None)
-        gathered = 0
+        gathered, opens = 0, False
         for name, members, ends in found:
+            opens = opens or ends
             unit = Unit(name, members, of=self)
-            unit.ends = ends
+            unit.ends, unit.ends_late = ends, name != FIRST_UNIT and opens
+            opens = opens and not unit.ends_late
             unit.gradients += len(shared & {id(p) for p in unit.parameters})
             self.size = unit.stop
             gathered = unit.stop if unit.gathers else gathered

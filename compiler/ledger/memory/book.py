@@ -11,6 +11,7 @@ from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.memory import (
     backward,
     ends,
+    late,
     libraries,
     sharded,
     states,
@@ -103,6 +104,9 @@ class Book:
             stage=stage,
             weights=one.weights,
         )
+        if late.splits(self.sizes):
+            found = (*late.moments(self, one, stage), one.update)
+            return RankClass(stage, self.ranks, one.held, flight, found)
         if flight not in one.moments:
             of_stage = self.outer if one.ends else self.inner
             one.moments[flight] = tuple(of_stage(one, flight))
