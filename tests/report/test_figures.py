@@ -26,7 +26,7 @@ CARDS = (
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if "deep" in n else []) for n in EXAMPLES]
+    "name", [pytest.param(n, marks=[] if "llama" in n else [pytest.mark.slow]) for n in EXAMPLES]
 )
 def test_the_numbers_of_an_example(name: str) -> None:
     path, nodes = ROOT / "examples" / f"{name}.par", EXAMPLES[name]
@@ -53,6 +53,7 @@ def test_every_phase_has_its_own_numbers() -> None:
     assert heads == ["Phase main", "Phase wide", "Phase long"]
 
 
+@pytest.mark.slow
 def test_what_a_job_costs_and_how_much_of_it_is_useful(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
     path.write_text(
@@ -189,6 +190,7 @@ def test_rounding(shown: str, value: float, right: bool) -> None:
     assert rounds_to(shown, value) is right
 
 
+@pytest.mark.slow
 def test_a_changed_number_is_found() -> None:
     path = ROOT / "examples" / "tiny" / "tiny.par"
     known = documents(path, "1,2")

@@ -12,6 +12,8 @@ from .commands import ROOT, run
 from .reading import Element, read
 
 TINY = (ROOT / "examples" / "tiny" / "tiny.par").read_text()
+pytestmark = pytest.mark.slow
+
 NAMES = (
     "</script><script>alert(1)</script>",
     "</style><b>",
@@ -79,7 +81,6 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, tuple[str,
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("field", FIELDS)
 def test_names(tmp_path: Path, known: set[tuple[str, tuple[str, ...]]], field: str) -> None:
     pages = 0

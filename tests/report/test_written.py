@@ -66,6 +66,7 @@ def test_the_largest_pages_are_below_300_kb(name: str) -> None:
     read(result.stdout_bytes.decode())
 
 
+@pytest.mark.slow
 def test_16384_gpus_take_less_than_two_seconds(tmp_path: Path) -> None:
     """Of the processor, imports left out: other tests may hold the cores."""
     path = tmp_path / "job.par"
@@ -95,6 +96,7 @@ def test_a_page_is_written_and_replaced(tmp_path: Path, job: Path) -> None:
     read(out.read_text("utf-8"))
 
 
+@pytest.mark.slow
 def test_the_last_line_is_the_hash_of_all_before_it(tmp_path: Path, job: Path) -> None:
     out = tmp_path / "page.html"
     run("report", job, "-o", out)
@@ -103,7 +105,13 @@ def test_the_last_line_is_the_hash_of_all_before_it(tmp_path: Path, job: Path) -
     assert last == f"<!-- parlay sha256:{digest} -->\n".encode()
 
 
-@pytest.mark.parametrize("edit", ["more", "less", "other", "empty", "seal alone"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "more",
+        *(pytest.param(e, marks=pytest.mark.slow) for e in ("less", "other", "empty", "seal")),
+    ],
+)
 def test_what_somebody_wrote_stays(tmp_path: Path, job: Path, edit: str) -> None:
     out = tmp_path / "page.html"
     run("report", job, "-o", out)
@@ -113,7 +121,7 @@ def test_what_somebody_wrote_stays(tmp_path: Path, job: Path, edit: str) -> None
         "less": data[100:],
         "other": data.replace(b"Peak memory", b"Peak Memory"),
         "empty": b"",
-        "seal alone": b"<!-- parlay sha256:0 -->\n",
+        "seal": b"<!-- parlay sha256:0 -->\n",
     }
     out.write_bytes(texts[edit])
     before = contents(tmp_path)
@@ -125,7 +133,7 @@ def test_what_somebody_wrote_stays(tmp_path: Path, job: Path, edit: str) -> None
     assert out.read_bytes() == data
 
 
-@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize("force", [[], pytest.param(["--force"], marks=pytest.mark.slow)])
 def test_what_is_never_replaced(tmp_path: Path, job: Path, force: list[str]) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "there.html").write_text("x")
@@ -149,6 +157,7 @@ def test_what_is_never_replaced(tmp_path: Path, job: Path, force: list[str]) -> 
     assert not (tmp_path / "nowhere.html").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written(
     tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +178,7 @@ def test_a_folder_that_cannot_be_written(
     assert contents(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_socket(tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
@@ -215,6 +225,7 @@ def test_a_failed_assert_is_an_error(tmp_path: Path, tiny: Path) -> None:
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_a_model_of_parameters_alone(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
     path.write_text(
