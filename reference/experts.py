@@ -25,6 +25,7 @@ class Experts:
     groups: int = 1
     top_groups: int = 1
     aux_loss: float = 0.0
+    correction_rate: float = 0.0
 
     def holds(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, has experts."""

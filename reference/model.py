@@ -61,6 +61,8 @@ class Config:
     window_size: int = 0  # tokens that are seen, the own one among them; 0 is all of them
     window_every: int = 1  # above 1, the last of so many layers sees all
     context: int | None = None  # rows of the learned positions
+    lora_rank: int = 0  # of adapters on the projections of each layer; 0 is none
+    lora_alpha: float = 16.0
     bias: list[str] = field(default_factory=list)  # of qkv, out, mlp, head
     tied_embeddings: bool = False
     experts: Experts | None = None
@@ -100,6 +102,9 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
     def linear(name: str, outputs: int, inputs: int, *, kind: str) -> None:
         found[f"{name}.weight"] = (outputs, inputs)
+        if config.lora_rank and kind in ("qkv", "out", "mlp"):
+            found[f"{name}.lora_a"] = (config.lora_rank, inputs)
+            found[f"{name}.lora_b"] = (outputs, config.lora_rank)
         if kind in config.bias:
             found[f"{name}.bias"] = (outputs,)
 
@@ -171,6 +176,7 @@ def logits(
 ) -> Tensor:
     """tokens [b, s] -> [b, s, vocab]; what layers of experts have besides is added to `beside`."""
     beside = beside if beside is not None else Beside()
+    weights = merged(config, weights)
     x = weights["embedding.weight"][tokens]
     if config.position == "learned":
         x = x + weights["position.weight"][: tokens.shape[1]]
@@ -186,6 +192,17 @@ def logits(
     else:
         out = _linear(weights, "head", x)
     return _capped(out, config.softcap_logits)
+
+
+def merged(config: Config, weights: Weights) -> Weights:
+    """Adapters added to what they adapt (arXiv:2106.09685): W + alpha / rank · B A."""
+    found = dict(weights)
+    for name in [name for name in weights if name.endswith(".lora_a")]:
+        whole = name.removesuffix(".lora_a")
+        product = found.pop(f"{whole}.lora_b") @ found.pop(name)
+        scale = config.lora_alpha / config.lora_rank
+        found[f"{whole}.weight"] = weights[f"{whole}.weight"] + scale * product
+    return found
 
 
 def loss_sum(logits: Tensor, labels: Tensor) -> Tensor:

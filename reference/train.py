@@ -1,6 +1,7 @@
-"""Training steps of the plain model, written out: initial weights, loss, clip, AdamW.
+"""Training steps of the plain model, written out: initial weights, loss, clip, AdamW or SGD.
 
-`DIR/reference.json`: {"model": {...}, "optimizer": {"lr", "betas", "eps", "weight_decay"},
+`DIR/reference.json`: {"model": {...}, "optimizer": {"name": "adamw", the default, "lr", "betas",
+"eps", "weight_decay"} or {"name": "sgd", "lr", "momentum", "weight_decay"},
 "lr_schedule": {"name", "warmup", "min_lr", "decay"}, "clip": 1.0, 0 for none, "init": {"std"},
 "seed", "steps"}; the fields of `model` are those of `Config`, `steps` is the length of the whole
 run. `DIR/batches.pt` holds, for each step to take, a list of (tokens, labels), each [b, s] int64.
@@ -22,6 +23,7 @@ from parlay.reference.model import Beside, Config, Weights, logits, loss_sum, sh
 from torch import Tensor
 
 ROWS_PER_DRAW = 256
+CORRECTION = ".router.correction"
 
 
 def initial(
@@ -34,7 +36,7 @@ def initial(
     """
     weights = {}
     for name, shape in shapes(config).items():
-        if name.endswith((".bias", ".correction")):
+        if name.endswith((".bias", ".correction", ".lora_b")):
             weights[name] = torch.zeros(shape, dtype=dtype)
         elif len(shape) == 1 and not name.endswith(".sinks"):
             weights[name] = torch.ones(shape, dtype=dtype)
@@ -99,7 +101,13 @@ def learning_rate(
 class AdamW:
     """Decoupled weight decay, on matrices only; both moments corrected for their start at zero."""
 
-    def __init__(self, *, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+    def __init__(
+        self,
+        *,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> None:
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.taken = 0
         self.first: Weights = {}
@@ -108,9 +116,9 @@ class AdamW:
     def step(self, weights: Weights, gradients: Weights, *, lr: float) -> Weights:
         self.taken += 1
         one, two = self.betas
-        updated = {}
-        for name, weight in weights.items():
-            gradient = gradients[name]
+        updated = dict(weights)
+        for name, gradient in gradients.items():
+            weight = weights[name]
             zero = torch.zeros_like(weight)
             self.first[name] = one * self.first.get(name, zero) + (1 - one) * gradient
             self.second[name] = two * self.second.get(name, zero) + (1 - two) * gradient.square()
@@ -121,26 +129,54 @@ class AdamW:
         return updated
 
 
+class SGD:
+    """Weight decay, on matrices only, is a part of the gradient; momentum starts at zero."""
+
+    def __init__(self, *, momentum: float, weight_decay: float) -> None:
+        self.momentum, self.weight_decay = momentum, weight_decay
+        self.velocity: Weights = {}
+
+    def step(self, weights: Weights, gradients: Weights, *, lr: float) -> Weights:
+        for name, weight in weights.items():
+            pull = gradients[name] + (self.weight_decay * weight if weight.dim() > 1 else 0.0)
+            self.velocity[name] = pull + self.momentum * self.velocity.get(name, 0.0)
+        return {name: weight - lr * self.velocity[name] for name, weight in weights.items()}
+
+
+def optimizer_of(facts: dict[str, Any]) -> AdamW | SGD:
+    """The optimizer by its name and numbers."""
+    if facts.get("name", "adamw") == "sgd":
+        return SGD(momentum=facts["momentum"], weight_decay=facts["weight_decay"])
+    return AdamW(betas=tuple(facts["betas"]), eps=facts["eps"], weight_decay=facts["weight_decay"])
+
+
 def gradients_of(
     config: Config, weights: Weights, batch: list[tuple[Tensor, Tensor]]
 ) -> tuple[float, Weights]:
-    """The loss, a mean over all labels of the global batch that count, and its gradients."""
-    leaves = {name: weight.detach().requires_grad_() for name, weight in weights.items()}
+    """The loss, a mean over all labels of the global batch that count, and its gradients: of all
+    weights, or of adapters alone."""
+    trained = [name for name in weights if name.endswith((".lora_a", ".lora_b"))] or list(weights)
+    leaves = {name: weights[name].detach().requires_grad_() for name in trained}
     tokens = torch.cat([tokens for tokens, _ in batch])
     labels = torch.cat([labels for _, labels in batch])
     counted = max(int((labels != -100).sum()), 1)
     if config.experts is None:
-        loss = loss_sum(logits(config, leaves, tokens), labels) / counted
+        loss = loss_sum(logits(config, {**weights, **leaves}, tokens), labels) / counted
         found = torch.autograd.grad(loss, list(leaves.values()))
         return loss.item(), dict(zip(leaves, found, strict=True))
     # Auxiliary losses are means over microbatches, and no part of the loss that is told.
     loss, auxiliary = torch.zeros(()), torch.zeros(())
+    visits = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for some, their_labels in batch:
         beside = Beside()
         loss = loss + loss_sum(logits(config, leaves, some, beside), their_labels) / counted
         auxiliary = auxiliary + sum(beside.losses) / len(batch)
-    found = torch.autograd.grad(loss + auxiliary, list(leaves.values()))
-    return loss.item(), dict(zip(leaves, found, strict=True))
+        for name, one in beside.visits.items():
+            visits[name] = visits[name] + one if name in visits else one
+    learned = [name for name in leaves if not name.endswith(CORRECTION)]
+    gradients = torch.autograd.grad(loss + auxiliary, [leaves[name] for name in learned])
+    found = dict(zip(learned, gradients, strict=True))
+    return loss.item(), {name: found[name] if name in found else visits[name] for name in leaves}
 
 
 def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> dict[str, Any]:
@@ -149,27 +185,39 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
     optimizer, schedule = facts["optimizer"], facts["lr_schedule"]
     weights = initial(config, std=facts["init"]["std"], seed=facts["seed"])
     out: dict[str, Any] = {"initial": weights, "losses": [], "gradients": [], "norms": []}
-    adam = AdamW(
-        betas=tuple(optimizer["betas"]),
-        eps=optimizer["eps"],
-        weight_decay=optimizer["weight_decay"],
-    )
+    updating = optimizer_of(optimizer)
     for step, batch in enumerate(batches):
         loss, gradients = gradients_of(config, weights, batch)
-        norm = math.sqrt(sum(float(one.square().sum()) for one in gradients.values()))
+        norm = math.sqrt(
+            sum(
+                float(one.square().sum())
+                for name, one in gradients.items()
+                if not name.endswith(CORRECTION)
+            )
+        )
         out["losses"].append(loss)
         out["gradients"].append(gradients)
         out["norms"].append(norm)
         if facts["clip"]:
             scale = min(1.0, facts["clip"] / (norm + 1e-6))
-            gradients = {name: gradient * scale for name, gradient in gradients.items()}
+            gradients = {
+                name: gradient if name.endswith(CORRECTION) else gradient * scale
+                for name, gradient in gradients.items()
+            }
         lr = learning_rate(
             step,
             lr=optimizer["lr"],
             steps=facts["steps"],
             **schedule,
         )
-        weights = adam.step(weights, gradients, lr=lr)
+        learned = {one: weights[one] for one in weights if not one.endswith(CORRECTION)}
+        updated = updating.step(learned, gradients, lr=lr)
+        weights = {one: updated.get(one, weights[one]) for one in weights}
+        for name in weights.keys() - learned.keys():
+            # What it has for a gradient counts visits: up where there were less than the mean.
+            assert config.experts is not None
+            behind = gradients[name].sum() - len(gradients[name]) * gradients[name]
+            weights[name] = weights[name] + config.experts.correction_rate * torch.sign(behind)
     out["weights"] = weights
     return out
 

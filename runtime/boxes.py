@@ -6,7 +6,7 @@ so that any layout can read what any other has written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -112,22 +112,20 @@ def boxes_of(
     start: int,
     piece: torch.Size,
     whole: torch.Size,
-    cut: int | None,
-    place: int,
+    places: Mapping[int, int],
 ) -> tuple[Box, ...]:
     """The boxes of a flat slice.
 
-    `flat` holds the elements from `start` on of a piece, which is number `place` along dim `cut` of
-    the whole tensor. Rows of the piece beyond `whole` are padding and are left out.
+    `flat` holds the elements from `start` on of a piece, which is number `places[dim]` along each
+    dim that is cut of the whole tensor. Rows of the piece beyond `whole` are padding and are left
+    out.
 
     6 elements from 2 on of a piece [3, 4] --> [0, 2:4], [1, 0:4]
     """
     found = []
     for at, offsets, sizes in runs(start, start + flat.numel(), piece):
         tensor = flat[at - start : at - start + prod(sizes)].view(sizes)
-        if cut is not None:
-            shifted = offsets[cut] + place * piece[cut]
-            offsets = (*offsets[:cut], shifted, *offsets[cut + 1 :])
+        offsets = tuple(at + places.get(dim, 0) * piece[dim] for dim, at in enumerate(offsets))
         rows = min(sizes[0], whole[0] - offsets[0])
         if rows > 0:
             found.append(Box(offsets, tensor[:rows]))

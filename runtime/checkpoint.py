@@ -37,13 +37,12 @@ from parlay.runtime.committed import (
 )
 from parlay.runtime.foreign import INDEX, ForeignError, Reader, Writer, read_index
 from parlay.runtime.mesh import Axis
+from parlay.runtime.optimizer import Optimizer
 from parlay.runtime.plan import Plan
-from parlay.runtime.shard import AdamW
-from parlay.runtime.weights import Place, end_of
+from parlay.runtime.weights import Piecewise, Place, end_of, routed
 from torch import Tensor
 from torch.distributed.checkpoint import load, save
 
-KINDS = ("master", "exp_avg", "exp_avg_sq")
 VOCABULARY = ("embedding.weight", "head.weight", "head.bias")
 """The ends of the names whose rows may be padded."""
 
@@ -61,7 +60,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, plan: Plan, optimizer: AdamW, *, folder: Path, tp: Axis | None = None
+        self, plan: Plan, optimizer: Optimizer, *, folder: Path, tp: Axis | None = None
     ) -> None:
         self.plan, self.optimizer, self.tp = plan, optimizer, tp
         asked = plan.checkpoint
@@ -119,20 +118,22 @@ class Checkpoints:
         return {
             f"{kind}.{name}": self._boxes(places[name], owned["offset"], owned[kind])
             for name, owned in slices.items()
-            for kind in KINDS
+            for kind in ("master", *self.optimizer.kinds)
         }
 
     def _boxes(self, place: Place, offset: int, flat: Tensor) -> Boxes:
-        shape, cut, index = list(place.shape), place.cut, 0
-        if cut is not None and self.tp is not None:
+        shape, cuts = list(place.shape), place.dealt
+        if place.cut is not None and self.tp is not None and not routed(place.name):
             copies = place.copies
             alike = copies.size if copies and set(copies.ranks) <= set(self.tp.ranks) else 1
-            shape[cut] *= self.tp.size // alike
-            index = self.tp.rank // alike
+            cuts = (Piecewise(place.cut, self.tp.rank // alike, self.tp.size // alike),)
+        for dim, _, pieces in cuts:
+            shape[dim] *= pieces
         if end_of(place.name) in VOCABULARY:
             shape[0] = self.plan.model.vocab
         whole = torch.Size(shape)
-        boxes = boxes_of(flat, start=offset, piece=place.shape, whole=whole, cut=cut, place=index)
+        places = {dim: piece for dim, piece, _ in cuts}
+        boxes = boxes_of(flat, start=offset, piece=place.shape, whole=whole, places=places)
         return Boxes(shape=whole, boxes=boxes, saved=place.copies is None or place.copies.first)
 
     # ── Writing ───────────────────────────────────────────────────────────────

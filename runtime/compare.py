@@ -201,7 +201,7 @@ class Comparisons:
         where = f"{place.words} in step {step}"
         largest = max(max_of(gradient) for gradient in reference.values())
         for name, offset, tensor in found:
-            if name not in expected:
+            if name not in expected or name not in reference:
                 self.gradients.fault(name, "does not belong", where)
                 continue
             piece = self._piece(expected[name], reference[name], place)
@@ -211,8 +211,8 @@ class Comparisons:
             self.gradients.add(name, tensor, piece, scale=scale, where=where)
 
     def _complete(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Each rank has the gradients of all its weights; where gradients come in flat pieces, the
-        ranks that hold the same weights have them between them."""
+        """Each rank has the gradients of all its weights that are trained; where they come in flat
+        pieces, the ranks that hold the same weights have them between them."""
         pieces = any(
             offset is not None for record in records for _, offset, _ in record["gradients"][0]
         )
@@ -238,7 +238,8 @@ class Comparisons:
                     owned[of_experts if routed else owner, step, name] += tensor.numel()
         for owner, routed in dict.fromkeys(owners):
             for name, weight in self.weights.get(owner.stage, {}).items():
-                if routed != (weight.expert_dim is not None):
+                other = routed != (weight.expert_dim is not None)
+                if other or name not in self.reference["gradients"][0]:
                     continue
                 whole = self.reference["initial"][name]
                 size = self._piece(weight, whole, owner).numel()

@@ -44,13 +44,7 @@ class Late:
         """Puts off what `make` gives for `leaves`; returns what autograd has of them for now."""
 
         def finish(started: Any) -> None:
-            pairs = [
-                (leaf, gradient)
-                for leaf, gradient in zip(leaves, make(started), strict=True)
-                if leaf is not None and gradient is not None
-            ]
-            # Through autograd, so that they come where other gradients of these weights do.
-            torch.autograd.backward([leaf for leaf, _ in pairs], [found for _, found in pairs])
+            _Second.apply(make, started, *leaves).backward()
 
         self.tasks.append(Task(start, finish))
         return [None] * len(leaves)
@@ -62,17 +56,23 @@ class Late:
     def run(self) -> None:
         """The second half, in the order of the first; what a task sends first goes while the one
         before it runs. After: nothing is left."""
-        started = self.tasks[0].start() if self.tasks else None
-        while self.tasks:
-            task = self.tasks.pop(0)
-            ahead = self.tasks[0].start() if self.tasks else None
-            task.finish(started)
-            started = ahead
+        global _second
+        _second = True
+        try:
+            started = self.tasks[0].start() if self.tasks else None
+            while self.tasks:
+                task = self.tasks.pop(0)
+                ahead = self.tasks[0].start() if self.tasks else None
+                task.finish(started)
+                started = ahead
+        finally:
+            _second = False
 
 
 # Of this process: backwards run on threads of their own where there are GPUs.
 _splits = False
 _late: Late | None = None
+_second = False
 
 
 @contextmanager
@@ -100,6 +100,26 @@ def put_off() -> Iterator[Late]:
 def late() -> Late | None:
     """Where the backward that runs leaves gradients of weights; None where it makes them itself."""
     return _late
+
+
+def second() -> bool:
+    """Whether what runs is a second half."""
+    return _second
+
+
+class _Second(torch.autograd.Function):
+    """The second half as a backward of its own, so that gradients come where others of the same
+    weights do, without a copy."""
+
+    @staticmethod
+    def forward(ctx: Any, make: Callable[[Any], Found], started: Any, *leaves: Tensor) -> Tensor:
+        ctx.make, ctx.started = make, started
+        return next(leaf for leaf in leaves if leaf is not None).new_zeros(())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
+        return None, None, *ctx.make(ctx.started)
 
 
 # ── Linear ────────────────────────────────────────────────────────────────────

@@ -76,6 +76,9 @@ def _fill(
     if parameter.dim() == 1 and not name.endswith(_SCORES):
         parameter.fill_(0.0 if name.endswith(_ZEROS) else 1.0)
         return
+    if name.endswith(".lora_b"):  # adapters start at nothing
+        parameter.zero_()
+        return
     dim = cut_of(name, cut or {})
     rank, size = (axis.rank, axis.size) if axis is not None and dim is not None else (0, 1)
     alike = copies_of(name, copies)

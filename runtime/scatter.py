@@ -124,22 +124,31 @@ class ScatteredGradients(Owned):
         """Moves a parameter's gradient into its unit's; the last one sends them."""
 
         def add(parameter: Tensor) -> None:
-            gradient, parameter.grad = parameter.grad, None
-            late = deferred.late()
-            if gradient is None:  # it is put off
+            if parameter.grad is None:  # it is put off
                 return
-            if late is None or unit.name == FIRST_UNIT:
-                self._add(unit, place, gradient)
-            else:
+            late = deferred.late()
+            if late is not None and unit.name != FIRST_UNIT:
+                gradient, parameter.grad = parameter.grad, None
                 late.hold(lambda: self._add(unit, place, gradient))
+            else:
+                self._fill(unit, place, parameter.grad)
+                parameter.grad = None
+                self._count(unit)
 
         return add
 
     def _add(self, unit: Unit, place: Place, gradient: Tensor) -> None:
+        self._fill(unit, place, gradient)
+        self._count(unit)
+
+    def _fill(self, unit: Unit, place: Place, gradient: Tensor) -> None:
         if unit not in self.whole:
             self.whole[unit] = torch.zeros(unit.numel, dtype=self.dtype, device=self.own.device)
             self.missing[unit] = unit.gradients
         self.whole[unit][place.start : place.stop].view(place.shape).add_(gradient)
+
+    def _count(self, unit: Unit) -> None:
+        """One gradient less is missing."""
         self.missing[unit] -= 1
         if not self.missing[unit]:
             self._send(unit)
@@ -149,12 +158,17 @@ class ScatteredGradients(Owned):
             unit.free()
         self._receive()
         whole = self.whole.pop(unit)
+        if unit.axis is None:
+            for segment in unit.segments:
+                self.own[segment.own] += whole[segment.whole]
+            return
         shards = [self.own.new_empty(s.own.stop - s.own.start) for s in unit.segments]
         pairs = [(shard, whole[s.whole]) for shard, s in zip(shards, unit.segments, strict=True)]
         work = together(reduce_scatter, pairs, group=unit.axis.group)
         self.sent = _Sent(unit, work, shards, whole)
         # The last of a stage would lie there throughout the next forward.
-        if unit.ends or not self.overlap:
+        ends = unit.ends_late if deferred.second() else unit.ends
+        if ends or not self.overlap:
             self._receive()
 
     def _receive(self) -> None:

@@ -72,10 +72,12 @@ def compare_sent(
 
 def _parted(row: Mapping[str, Any], grid: Grid, cp_inner: int | None) -> Mapping[str, Any]:
     """The row, with the part of cp that it goes over as its group."""
-    if row["group"] != "cp" or cp_inner is None or "cp" not in grid.axes:
+    parts = {"all_to_all": grid.runs, "send": grid.across, "recv": grid.across}
+    if row["group"] != "cp" or cp_inner is None or row["collective"] not in parts:
         return row
-    parts = grid.runs if row["collective"] == "all_to_all" else grid.across
-    ranks = parts("cp", grid.size("cp") // cp_inner)[0]
+    if "cp" not in grid.axes:
+        return row
+    ranks = parts[row["collective"]]("cp", grid.size("cp") // cp_inner)[0]
     return {**row, "group": axes_of(ranks, grid=grid) or "cp"}
 
 

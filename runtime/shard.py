@@ -1,9 +1,9 @@
-"""Gradients, master weights and optimizer state, as flat buffers.
+"""Gradients as flat buffers, and which of them a rank owns.
 
-`Gradients` and `AdamW` hold everything on every rank; `ShardedGradients` makes of the same
-optimizer a sharded one (ZeRO-1): after a reduce_scatter a rank owns 1/n of the gradients, keeps the
-master weights and the state of that shard alone, and the updated weights are gathered. The borders
-of shards ignore those of weights.
+With `Gradients` every rank owns all of them; `ShardedGradients` makes of any optimizer a sharded
+one (ZeRO-1): after a reduce_scatter a rank owns 1/n of the gradients, keeps the master weights and
+the state of that shard alone, and the updated weights are gathered. The borders of shards ignore
+those of weights.
 
 Gradients are summed everywhere and averaged nowhere: the loss is already divided by the number of
 labels of the global batch.
@@ -12,24 +12,15 @@ labels of the global batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from parlay.runtime.collectives import reduce_scatter
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
-from parlay.runtime.weights import (
-    Piece,
-    Place,
-    Region,
-    Weights,
-    counted,
-    end_of,
-    regions,
-    shard_of,
-)
-from torch import Tensor, nn
+from parlay.runtime.weights import Piece, Region, Weights, counted, end_of, regions, shard_of
+from torch import Tensor
 
 # ── Gradients ─────────────────────────────────────────────────────────────────
 
@@ -96,8 +87,15 @@ class Owned:
         return squares
 
     def clip(self, norm: Tensor, *, limit: float) -> None:
-        """Scales all gradients so that their norm, now `norm`, is at most `limit`."""
-        self.own.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+        """Scales all gradients so that their norm, now `norm`, is at most `limit`; counts of visits
+        stay what they are."""
+        scale = (limit / (norm + 1e-6)).clamp(max=1.0)
+        if not any(piece.steered for piece in self.pieces):
+            self.own.mul_(scale)
+            return
+        for region in self.regions():
+            if not region.steered:
+                self.own[region.start : region.stop].mul_(scale)
 
 
 class GradientBuffer(Owned):
@@ -201,121 +199,3 @@ def _adder(view: Tensor) -> Callable[[Tensor], None]:
             parameter.grad = None
 
     return add
-
-
-# ── Optimizer ─────────────────────────────────────────────────────────────────
-
-
-class Held(Protocol):
-    """The weights of a rank, in one buffer or in several."""
-
-    @property
-    def places(self) -> Sequence[Place]:
-        """Where each of them lies."""
-
-
-class AdamW:
-    """AdamW over the weights whose gradients a rank owns.
-
-    Where `master` is another dtype than the weights', the weights are kept in it too and rounded
-    after each step; the `states` have its dtype. Matrices decay; norms and biases do not.
-    """
-
-    def __init__(
-        self,
-        weights: Held,
-        gradients: Owned,
-        *,
-        master: torch.dtype,
-        states: torch.dtype,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-    ) -> None:
-        if states != master:
-            raise ValueError(f"optimizer states in {states} need master weights in {states} too")
-        self.weights, self.gradients = weights, gradients
-        self.regions = gradients.regions()
-        self.own = [gradients.weights_of(region) for region in self.regions]
-        # The same memory where the dtype is the same.
-        self.parts = [nn.Parameter(own.to(master)) for own in self.own]
-        self.pieces = [
-            [p for p in gradients.pieces if region.start <= p.start < region.stop]
-            for region in self.regions
-        ]
-        groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-        for region, part in zip(self.regions, self.parts, strict=True):
-            groups[region.decays].append(part)
-        self.adamw = torch.optim.AdamW(
-            [
-                {"params": parts, "weight_decay": weight_decay if decays else 0.0}
-                for decays, parts in groups.items()
-                if parts
-            ],
-            betas=betas,
-            eps=eps,
-            fused=self.own[0].is_cuda,
-        )
-
-    @torch.no_grad()
-    def step(self, *, lr: float) -> None:
-        """Updates the owned weights from their gradients."""
-        for region, part in zip(self.regions, self.parts, strict=True):
-            part.grad = self.gradients.of(region).to(part.dtype)
-        for group in self.adamw.param_groups:
-            group["lr"] = lr
-        self.adamw.step()
-        for part in self.parts:
-            part.grad = None
-        self._round()
-
-    def state_dict(self) -> dict[str, Any]:
-        """`{"step": n, "slices": {name: {"offset", "master", "exp_avg", "exp_avg_sq"}}}`.
-
-        The tensors are flat views of what this rank owns of the weight, from element `offset` on.
-        """
-        found: dict[str, dict[str, Any]] = {}
-        step = 0
-        for region, part, pieces in zip(self.regions, self.parts, self.pieces, strict=True):
-            state = self.adamw.state[part]
-            step = int(state["step"]) if state else 0
-            kinds = {"master": part.detach()}
-            for kind in ("exp_avg", "exp_avg_sq"):
-                kinds[kind] = state[kind] if state else torch.zeros_like(kinds["master"])
-            for piece in pieces:
-                start, stop = piece.start - region.start, piece.stop - region.start
-                mine = {kind: buffer[start:stop] for kind, buffer in kinds.items()}
-                found[piece.place.name] = {"offset": piece.offset, **mine}
-        return {"step": step, "slices": found}
-
-    @torch.no_grad()
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Takes over the state of the same slices; the owned weights follow their master."""
-        for part in self.parts:
-            self.adamw.state[part] = {
-                "step": torch.tensor(
-                    float(saved["step"]), device=part.device if part.is_cuda else None
-                ),
-                "exp_avg": torch.zeros_like(part),
-                "exp_avg_sq": torch.zeros_like(part),
-            }
-        for name, mine in self.state_dict()["slices"].items():
-            theirs = saved["slices"].get(name)
-            if theirs is None:
-                raise ValueError(f"the saved state has no {name}")
-            for kind in ("master", "exp_avg", "exp_avg_sq"):
-                same = theirs["offset"] == mine["offset"]
-                if not same or theirs[kind].numel() != mine[kind].numel():
-                    raise ValueError(
-                        f"{name}: this rank owns {mine[kind].numel()} elements from "
-                        f"{mine['offset']}, the saved state has {theirs[kind].numel()} "
-                        f"from {theirs['offset']}"
-                    )
-                mine[kind].copy_(theirs[kind].flatten())
-        self._round()
-
-    def _round(self) -> None:
-        """The owned weights are their master, rounded."""
-        for own, part in zip(self.own, self.parts, strict=True):
-            if own.dtype != part.dtype:
-                own.copy_(part)

@@ -21,13 +21,16 @@ from parlay.runtime.collectives import all_gather, together
 from parlay.runtime.mesh import Axis
 from parlay.runtime.weights import (
     Copies,
+    Dealt,
     Piece,
+    Piecewise,
     Place,
     Region,
     copies_of,
     cut_of,
     order_of,
     regions,
+    routed,
 )
 from torch import Tensor, nn
 
@@ -60,7 +63,9 @@ class Unit:
     def __init__(
         self, name: str, weights: Sequence[tuple[str, nn.Parameter]], *, of: UnitWeights
     ) -> None:
-        self.name, self.axis = name, of.axis
+        self.name, self.axis = name, of.axis_of(weights[0][0])
+        """The ranks that share its state; None where this rank owns all of it."""
+        self.gathers = of.gathers and self.axis is not None
         found: dict[int, list[tuple[str, nn.Parameter]]] = {}
         for one in sorted(weights, key=lambda one: order_of(one[1], of.cut_of(one[0]))):
             # Copies of one kind are a segment each, behind what is held once.
@@ -68,13 +73,15 @@ class Unit:
         self.places: list[Place] = []
         self.parameters: list[nn.Parameter] = []
         self.segments: list[Segment] = []
-        at, own, ranks, rank = 0, of.size, of.axis.size, of.axis.rank
+        at, own = 0, of.size
+        ranks, rank = (1, 0) if self.axis is None else (self.axis.size, self.axis.rank)
         for _, members in sorted(found.items()):
             start = at
             for member, parameter in members:
                 stop = at + parameter.numel()
                 dim, copies = of.cut_of(member), copies_of(member, of.copies)
-                self.places.append(Place(member, parameter.shape, at, stop, dim, copies))
+                pieces = of.pieces_of(member)
+                self.places.append(Place(member, parameter.shape, at, stop, dim, copies, pieces))
                 self.parameters.append(parameter)
                 at = stop
             size = -(-(at - start) // ranks)
@@ -91,6 +98,8 @@ class Unit:
         self.whole = True
         self.ends = False
         """Whether the backward of its stage ends with this unit."""
+        self.ends_late = False
+        """Whether gradients of its stage that were put off end with this unit: the first layer."""
         self.gradients = len(self.places)
         """How many gradients come of a microbatch: two of a weight that two stages use."""
 
@@ -98,6 +107,7 @@ class Unit:
         """Starts to make the unit whole; `own` is what this rank owns of all units."""
         if self.whole or self.work is not None:
             return
+        assert self.axis is not None
         storage = self.buffer.untyped_storage()
         storage.resize_(self.numel * self.buffer.itemsize)
         self.work = together(
@@ -115,7 +125,7 @@ class Unit:
     def free(self) -> None:
         """After: the weights of the unit have no memory but this rank's shard."""
         self.wait()
-        if self.whole:
+        if self.whole and self.gathers:
             self.buffer.untyped_storage().resize_(0)
             self.whole = False
 
@@ -133,8 +143,10 @@ class Unit:
 class UnitWeights:
     """Allocates the parameters of `model`, built on the meta device, as views of units' buffers.
 
-    `cut` and `copies` are those of `Weights`. With `gathers` a rank keeps its shards alone, and a
-    unit is whole only between `gather` and `free`; without, all of them stay whole.
+    `cut`, `copies` and `dealt` are those of `Weights`. With `gathers` a rank keeps its shards
+    alone, and a unit is whole only between `gather` and `free`; without, all of them stay whole.
+    The routed experts of a layer are a unit of their own, over the ranks `experts` that hold the
+    same ones; where that is None each rank owns the experts that it holds, and keeps them whole.
     """
 
     def __init__(
@@ -147,19 +159,27 @@ class UnitWeights:
         gathers: bool,
         cut: Mapping[str, int] | None = None,
         copies: Copies = (),
+        dealt: Dealt | None = None,
+        experts: Axis | None = None,
     ) -> None:
         self.dtype, self.device, self.axis, self.gathers = dtype, device, axis, gathers
-        self.cut, self.copies = cut or {}, copies
+        self.cut, self.copies, self.dealt, self.experts = cut or {}, copies, dealt, experts
         self.size = 0
         """Elements that this rank owns, padding included."""
         self.units: list[Unit] = []
         views: dict[int, nn.Parameter] = {}
         shared = shared_by(stages_of(model))
-        for name, members, ends in units_of(model):
+        # What stays whole lies behind what is gathered, of which `own` has the shards.
+        found = sorted(units_of(model), key=lambda one: self.axis_of(one[1][0][0]) is None)
+        gathered, opens = 0, False
+        for name, members, ends in found:
+            opens = opens or ends
             unit = Unit(name, members, of=self)
-            unit.ends = ends
+            unit.ends, unit.ends_late = ends, name != FIRST_UNIT and opens
+            opens = opens and not unit.ends_late
             unit.gradients += len(shared & {id(p) for p in unit.parameters})
             self.size = unit.stop
+            gathered = unit.stop if unit.gathers else gathered
             self.units.append(unit)
             for n, (place, old) in enumerate(zip(unit.places, unit.parameters, strict=True)):
                 view = unit.buffer[place.start : place.stop].view(place.shape)
@@ -175,11 +195,19 @@ class UnitWeights:
         self.unit_of = {id(p): unit for unit in self.units for p in unit.parameters}
         self.own: Tensor | None = None
         if gathers:
-            self.own = torch.zeros(self.size, dtype=dtype, device=device)
+            self.own = torch.zeros(gathered, dtype=dtype, device=device)
+
+    def axis_of(self, name: str) -> Axis | None:
+        """The ranks that share a weight's state."""
+        return self.experts if routed(name) else self.axis
 
     def cut_of(self, name: str) -> int | None:
-        """The dim of a weight that tp cuts."""
-        return cut_of(name, self.cut)
+        """The dim of a weight that tp cuts, or etp."""
+        return cut_of(name, self.dealt.cut if self.dealt is not None and routed(name) else self.cut)
+
+    def pieces_of(self, name: str) -> tuple[Piecewise, ...]:
+        """How the weight of routed experts is cut."""
+        return self.dealt.of(name) if self.dealt is not None and routed(name) else ()
 
     def kind_of(self, name: str) -> int:
         """0 for what a replica holds once, else which copies a weight is one of."""
@@ -188,7 +216,7 @@ class UnitWeights:
 
     def owned(self, region: Region) -> Tensor:
         """This rank's weights of a region of what it owns; the memory that its update writes."""
-        if self.own is not None:
+        if self.own is not None and region.start < len(self.own):
             return self.own[region.start : region.stop]
         for unit in self.units:
             for segment in unit.segments:
@@ -206,7 +234,7 @@ class UnitWeights:
     def drawn(self, parameter: nn.Parameter) -> Iterator[None]:
         """Inside, `parameter` has memory, to be filled; after, this rank has its shard of it."""
         unit = self.unit_of[id(parameter)]
-        if self.own is None:
+        if self.own is None or not unit.gathers:
             yield
             return
         unit.buffer.untyped_storage().resize_(unit.numel * unit.buffer.itemsize)
@@ -225,9 +253,10 @@ class UnitWeights:
             together(
                 all_gather,
                 [(unit.buffer[s.whole], unit.buffer[s.shard]) for s in unit.segments],
-                group=self.axis.group,
+                group=unit.axis.group,
             )
             for unit in self.units
+            if unit.axis is not None
         ]
         for work in works:
             work.wait()
@@ -266,9 +295,12 @@ def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Paramet
                     if id(parameter) not in taken:
                         taken.add(id(parameter))
                         members.append((names[id(parameter)], parameter))
-            if members:
-                yield unit, members, ends
+            common = [one for one in members if not routed(one[0])]
+            if common:
+                yield unit, common, ends
                 ends = False
+            if len(common) < len(members):
+                yield f"{unit}.experts", [one for one in members if routed(one[0])], False
 
 
 def shared_by(stages: Sequence[nn.Module]) -> set[int]:

@@ -78,13 +78,19 @@ class Piece(NamedTuple):
         """Whether the weight is a matrix."""
         return len(self.place.shape) > 1
 
+    @property
+    def steered(self) -> bool:
+        """Whether it is moved by how often experts are visited, and its gradient counts that."""
+        return end_of(self.place.name) == "router.correction"
+
 
 class Region(NamedTuple):
-    """A range of what a rank owns in which everything decays, or nothing does."""
+    """A range of what a rank owns in which all is updated alike."""
 
     start: int
     stop: int
     decays: bool
+    steered: bool = False
 
 
 class Weights:
@@ -93,7 +99,8 @@ class Weights:
     `cut` gives the dim that is cut over tp by the end of a name, `"q.weight": 0`; what it does not
     name is whole. `copies` says which ranks hold a piece alike. `multiple` pads the buffer, so that
     it divides into as many equal shards. Weights of routed experts are left out; with `dealt`,
-    which says how they are cut, they are all there is.
+    which says how they are cut, they are all there is. With `trained` only those that ask for
+    gradients are taken; where it is false, only the others.
     """
 
     def __init__(
@@ -106,12 +113,13 @@ class Weights:
         copies: Copies = (),
         multiple: int = 1,
         dealt: Dealt | None = None,
+        trained: bool | None = None,
     ) -> None:
         cut = dealt.cut if dealt is not None else cut or {}
         held = {
             name: parameter
             for name, parameter in model.named_parameters()
-            if routed(name) == (dealt is not None)
+            if routed(name) == (dealt is not None) and trained in (None, parameter.requires_grad)
         }
         named = [(name, parameter, cut_of(name, cut)) for name, parameter in held.items()]
         named.sort(key=lambda item: order_of(item[1], item[2]))
@@ -163,20 +171,23 @@ class Weights:
 
 
 def regions(pieces: Sequence[Piece], *, borders: Collection[int] = ()) -> list[Region]:
-    """The pieces as runs of what decays and of what does not; none goes over one of `borders`."""
+    """The pieces as runs of what decays and of what does not, or of what is steered; none goes over
+    one of `borders`."""
     found: list[Region] = []
     for piece in pieces:
         last = found[-1] if found else None
         joins = last is not None and last.stop == piece.start and piece.start not in borders
-        if last is not None and joins and last.decays == piece.decays:
+        kind = piece.decays, piece.steered
+        if last is not None and joins and (last.decays, last.steered) == kind:
             found[-1] = last._replace(stop=piece.stop)
         else:
-            found.append(Region(piece.start, piece.stop, piece.decays))
+            found.append(Region(piece.start, piece.stop, *kind))
     return found
 
 
 def counted(pieces: Sequence[Piece], *, once: Axis | None) -> list[tuple[int, int]]:
-    """Ranges that together, over all ranks that own something, name each weight once.
+    """Ranges that together, over all ranks that own something, name each weight once, but what is
+    steered, which has no gradient.
 
     Whole weights are named on the first rank of `once`, copies on the first that has them.
     """
@@ -184,6 +195,8 @@ def counted(pieces: Sequence[Piece], *, once: Axis | None) -> list[tuple[int, in
     for piece in pieces:
         others = once if piece.place.cut is None else None
         if not all(axis is None or axis.first for axis in (others, piece.place.copies)):
+            continue
+        if piece.steered:
             continue
         start = ranges.pop()[0] if ranges and ranges[-1][1] == piece.start else piece.start
         ranges.append((start, piece.stop))

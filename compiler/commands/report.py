@@ -59,10 +59,10 @@ def _around(phase: Phase) -> Iterator[int]:
 
 def _written(job: pipeline.Job, out: Path, text: str, *, force: bool) -> int:
     shown = harmless(str(out))
-    if any(out.exists() and Path(name).exists() and out.samefile(name) for name in job.sources):
-        print(f"parlay: {shown} is the job itself; -o names another file", file=sys.stderr)
-        return 1
     try:
+        if any(_same(out, Path(name)) for name in job.sources):
+            print(f"parlay: {shown} is the job itself; -o names another file", file=sys.stderr)
+            return 1
         written = write_page(out, text, force=force)
     except OSError as failure:
         why = harmless(failure.strerror or str(failure))
@@ -77,3 +77,7 @@ def _written(job: pipeline.Job, out: Path, text: str, *, force: bool) -> int:
         return 1
     print(f"{shown}: {len(text.encode()) / 1000:.0f} kB, opens in any browser")
     return 0
+
+
+def _same(out: Path, source: Path) -> bool:
+    return out.exists() and source.exists() and out.samefile(source)

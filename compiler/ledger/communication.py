@@ -16,6 +16,7 @@ from parlay.compiler.layout.stages import borders
 from parlay.compiler.ledger import communication_context as of_context
 from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger import shared, units
+from parlay.compiler.ledger.adapters import low_rank, rank_of, unasked
 from parlay.compiler.ledger.communication_context import tokens_of
 from parlay.compiler.ledger.latent import latents
 from parlay.compiler.spec.blocks import Spec
@@ -145,13 +146,23 @@ def _tensor_parallel(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         elements = tokens * width
         counter.add("tp", collective, dtypes.compute, elements=elements, calls=calls * count)
 
-    ends = (1 if chunk.embedding else 0) + (1 if chunk.head else 0)
+    rank, first, last = rank_of(spec), int(chunk.embedding), int(chunk.head)
+    ends, asked = first + last, columns
+    if rank is not None:  # what no adapter stands before asks for no gradient
+        asked -= first * unasked(model)
     if spec.parallel.sequence_parallel:
         # Column: gather forward, gather again and scatter backward; row: scatter, then gather.
-        send("all_gather", 2 * columns + rows + ends + (1 if chunk.head else 0))
-        send("reduce_scatter", columns + rows + ends)
+        # Of frozen weights nothing is gathered again.
+        send("all_gather", columns + rows + last)
+        if rank is None:
+            send("all_gather", columns + ends)
+        send("reduce_scatter", asked + rows + ends)
     else:
-        send("all_reduce", columns + rows + ends)
+        send("all_reduce", asked + rows + ends)
+    if rank is not None and spec.parallel.sequence_parallel:
+        for width in low_rank(model, rank):
+            send("all_gather", chunk.layers, width)
+            send("reduce_scatter", chunk.layers, width)
     if low is not None and spec.parallel.sequence_parallel:
         send("all_gather", chunk.layers, low.sent)
         send("all_gather", chunk.layers, low.again)
@@ -199,6 +210,10 @@ def _recomputed(counter: _Counter, spec: Spec, chunk: Stage) -> None:
         send("all_gather", columns)
         if low is not None:
             send("all_gather", layers, low.sent)
+        if (rank := rank_of(spec)) is not None:
+            attention, mlp = low_rank(model, rank)
+            send("all_gather", layers, attention)
+            send("all_gather", columns - layers, mlp)
         send("reduce_scatter", rows)
     else:
         send("all_reduce", rows)
@@ -221,7 +236,7 @@ def _each(counter: _Counter, spec: Spec, messages: Iterable[of_experts.Message])
 def _routed(spec: Spec, chunk: Stage) -> Iterator[of_experts.Message]:
     """Tokens to the ranks of their experts and back (arXiv:2006.16668), and how many they are."""
     again = of_experts.again(spec, chunk, _again(spec, chunk))
-    return of_experts.messages(spec, chunk, again=again)
+    return of_experts.messages(spec, of_experts.mixed(spec, chunk), again=again)
 
 
 def _again(spec: Spec, chunk: Stage) -> int:
@@ -258,14 +273,14 @@ def _sequence_cut(parallel: Parallel) -> int:
 
 def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
     parallel, dtypes = spec.parallel, dtypes_of(spec)
-    tp, rows = parallel.tp, shared.rows_of(spec, held)
+    tp, rows = parallel.tp, shared.trained(spec, held)
     numel = sum(times * row.on_rank(tp=tp) for row, times in rows if not row.expert)
     replicas, batch = parallel.dp * parallel.cp, "dp_cp" if parallel.cp > 1 else "dp"
     sharded = replicas > 1 and parallel.zero > 0
     if replicas > 1 and any(chunk.head for chunk in held):
         counter.add(batch, "all_reduce", "int64", elements=1)  # labels that count
         counter.add(batch, "all_reduce", dtypes.wide, elements=1)  # the loss
-    if parallel.tp > 1 and parallel.sequence_parallel:
+    if parallel.tp > 1 and shared.partial(spec):
         counter.add("tp", "all_reduce", dtypes.gradients, elements=shared.whole(spec, held))
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
@@ -291,6 +306,17 @@ def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]
         for elements in _buckets(numel):
             counter.add("edp", "all_reduce", dtypes.gradients, elements=elements)
         return
+    if spec.parallel.zero > 1:
+        traffic = units.expert_traffic(spec, held, ranks)
+        assert traffic is not None
+        count = microbatches(spec)
+        _send(counter, Kind("edp", "reduce_scatter", dtypes.gradients), traffic.reduced, count)
+        weights = Kind("edp", "all_gather", dtypes.compute)
+        if spec.parallel.zero == 2:
+            _send(counter, weights, traffic.reduced)
+        else:
+            _send(counter, weights, traffic.gathered, count)
+        return
     padded = -(-numel // ranks) * ranks
     counter.add("edp", "reduce_scatter", dtypes.gradients, elements=padded)
     counter.add("edp", "all_gather", dtypes.compute, elements=padded)
@@ -309,9 +335,7 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
 
     def send(collective: str, dtype: str, sent: units.Sent, times: int = 1) -> None:
         if ranks > 1:
-            kind = Kind(group, collective, dtype)
-            counter.calls[kind] += times * sent.calls
-            counter.bytes[kind] += times * sent.elements * BYTES[dtype]
+            _send(counter, Kind(group, collective, dtype), sent, times)
 
     if parallel.zero == 1:
         owned = -(-numel // ranks)
@@ -330,6 +354,11 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
     if ranks < replicas:
         for elements in _buckets(owned):
             counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
+
+
+def _send(counter: _Counter, kind: Kind, sent: units.Sent, times: int = 1) -> None:
+    counter.calls[kind] += times * sent.calls
+    counter.bytes[kind] += times * sent.elements * BYTES[kind.dtype]
 
 
 def _buckets(numel: int) -> Iterator[int]:

@@ -32,18 +32,19 @@ def messages(spec: Spec, chunk: Stage, *, again: int) -> Iterator[Message]:
     forwards, backwards = chunk.layers + again, chunk.layers
     query, pair, out = (tokens * width for width in widths(spec))
     if inner > 1:
-        for elements in (query, pair, out):
-            yield Message("cp", "all_to_all", "", elements, forwards + backwards)
+        for what, elements in (("queries", query), ("keys and values", pair), ("output", out)):
+            calls = forwards + backwards
+            yield Message("cp", f"ulysses {what}", "all_to_all", "", elements, calls)
     if parallel.cp_method.name == "allgather":
-        whole = parallel.cp * pair
-        yield Message("cp", "all_gather", "", whole, forwards + backwards)
-        yield Message("cp", "reduce_scatter", "", whole, backwards)
+        whole, what = parallel.cp * pair, "keys and values"
+        yield Message("cp", what, "all_gather", "", whole, forwards + backwards)
+        yield Message("cp", f"gradient of {what}", "reduce_scatter", "", whole, backwards)
         return
     turns = parallel.cp // inner - 1
     if turns:
         calls = forwards * turns + backwards * (turns + turns + 1)
-        yield Message("cp", "send", "", pair, calls)
-        yield Message("cp", "recv", "", pair, calls)
+        for collective in ("send", "recv"):
+            yield Message("cp", "ring attention", collective, "", pair, calls)
 
 
 def dealt(parallel: Parallel) -> int:

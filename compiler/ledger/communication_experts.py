@@ -19,6 +19,7 @@ class Message(NamedTuple):
     """`calls` messages of `elements` each; the dtype is that of the products where it is empty."""
 
     group: str
+    what: str
     collective: str
     dtype: str
     elements: int
@@ -57,28 +58,34 @@ def again(spec: Spec, chunk: Stage, layers: int) -> int:
     return sum(experts.holds(layer) for layer in some)
 
 
-def messages(spec: Spec, chunk: Stage, *, again: int) -> Iterator[Message]:
-    """Of one microbatch; `again` is how many layers of experts are computed again."""
+def messages(spec: Spec, layers: int, *, again: int, share: float = 1) -> Iterator[Message]:
+    """Of one microbatch and so many `layers` of experts, of which `again` are computed again.
+
+    A rank receives `share` times the rows that it would if all experts were chosen alike often.
+    """
     model, train, parallel = spec.model, spec.train, spec.parallel
     assert model is not None and train is not None
-    experts, layers = model.experts, mixed(spec, chunk)
+    experts = model.experts
     if experts is None or not layers:
         return
     own = train.micro_batch * train.seq // parallel.cp
     own //= parallel.tp if parallel.sequence_parallel else 1
-    rows = own * experts.top_k * model.hidden
-    ways = 2 * (2 * layers + again)  # there and back, forward and backward
-    forwards = layers + again
+    rows = int(own * experts.top_k * share) * model.hidden
+    ways, forwards = 2 * layers + again, layers + again
     if parallel.ep > 1:
-        yield Message("ep", "all_to_all", "", rows, ways)
-        yield Message("ep", "all_to_all", "int64", experts.count, forwards)
+        for what in ("dispatch", "combine"):
+            yield Message("ep", what, "all_to_all", "", rows, ways)
+        yield Message("ep", "visits of experts", "all_to_all", "int64", experts.count, forwards)
     if parallel.etp > 1:
         etp = parallel.etp
-        yield Message("etp", "all_to_all", "", etp * rows, ways)
-        yield Message("etp", "all_gather", "int64", etp * experts.count, forwards)
+        for what in ("tokens gathered", "tokens scattered"):
+            yield Message("etp", what, "all_to_all", "", etp * rows, ways)
+        counts = etp * experts.count
+        yield Message("etp", "visits of experts", "all_gather", "int64", counts, forwards)
     for axis in ("tp", "cp") if experts.aux_loss else ():
         if getattr(parallel, axis) > 1:
-            yield Message(axis, "all_reduce", "int64", experts.count, forwards)
+            what = "visits of experts, for their loss"
+            yield Message(axis, what, "all_reduce", "int64", experts.count, forwards)
 
 
 def held(spec: Spec, chunks: Iterable[Stage]) -> int:

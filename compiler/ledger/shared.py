@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger import units
+from parlay.compiler.ledger.adapters import adapters, rank_of
 from parlay.compiler.ledger.held import table_of, tied_over_stages
-from parlay.compiler.ledger.parameters import Weight, WeightTable
+from parlay.compiler.ledger.parameters import Parameters, Weight, WeightTable
 from parlay.compiler.spec.blocks import Spec
 
 HEAD_NORMS = ("attention.q_norm", "attention.k_norm")
@@ -59,14 +60,21 @@ def whole(spec: Spec, held: Sequence[Stage]) -> int:
     return shared_of(spec, held).whole
 
 
+def partial(spec: Spec) -> bool:
+    """Whether ranks of tp have a share each of the gradients of what they hold whole: of a piece
+    of the sequence, or, of adapters, of their side of what is cut."""
+    return spec.parallel.sequence_parallel or rank_of(spec) is not None
+
+
 def shared_of(spec: Spec, held: Sequence[Stage]) -> Shared:
     """What ranks of a replica share of the chunks `held`."""
-    table, tp = table_of(spec), spec.parallel.tp
+    table, tp, rank = table_of(spec), spec.parallel.tp, rank_of(spec)
     inside = copied = tied = whole = 0
     for name, rows, times in _sections(table, held):
-        asked = ("shared", name, tp)
+        asked = ("shared", name, tp, rank)
         if asked not in table.known:
-            table.known[asked] = _shared(rows, tp)
+            trains = rows if rank is None else tuple(adapters(rows, rank))
+            table.known[asked] = _shared(trains, tp)
         each: Shared = table.known[asked]
         inside += times * each.inside
         copied += times * each.copied
@@ -90,6 +98,20 @@ def _shared(rows: Sequence[Weight], tp: int) -> Shared:
         if row.name == "embedding.weight":
             tied += row.on_rank(tp=tp)
     return Shared(inside, copied, tied, whole)
+
+
+def trained(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:
+    """Those that are trained of the rows of the chunks `held`, and how often: all, or adapters."""
+    rank = rank_of(spec)
+    for row, times in rows_of(spec, held):
+        for each in (row,) if rank is None else adapters((row,), rank):
+            yield each, times
+
+
+def trained_parameters(spec: Spec, held: Sequence[Stage]) -> Parameters:
+    """What a rank trains of the chunks `held`, dense weights alone where it has adapters."""
+    tp = spec.parallel.tp
+    return Parameters(sum(n * row.on_rank(tp=tp) for row, n in trained(spec, held)))
 
 
 def rows_of(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:

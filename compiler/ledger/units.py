@@ -139,6 +139,20 @@ def traffic(spec: Spec, held: Sequence[Stage]) -> Traffic:
     return Traffic(each, gathered(spec, held), each.elements // spec.parallel.shard)
 
 
+def expert_traffic(spec: Spec, held: Sequence[Stage], ranks: int) -> Traffic | None:
+    """The same of routed experts, a unit in each layer that has some, over the `ranks` of edp; None
+    where there are none, or where a rank owns all that it holds."""
+    table, parallel = table_of(spec), spec.parallel
+    if table.mixture is None or ranks == 1:
+        return None
+    before = table.mixture.layers_before
+    layers = sum(before(chunk.last + 1) - before(chunk.first) for chunk in held)
+    rows = [row for kind in table.kinds if kind.experts for row in kind.rows if row.expert]
+    numel = sum(row.on_rank(etp=parallel.etp, ep=parallel.ep) for row in rows)
+    each = Sent(layers, layers * -(-numel // ranks) * ranks)
+    return Traffic(each, each + each, each.elements // ranks)
+
+
 def copied(spec: Spec, held: Sequence[Stage], kind: str) -> int:
     """Elements that a rank owns of the copies of `kind`, `heads` or `tied`."""
     ranks, parts = spec.parallel.shard, 0

@@ -65,6 +65,3 @@ def _sources(part: Part) -> Iterator[SourceRow]:
             names.append(message.group)
     for source, names in messages.items():
         yield SourceRow(f"messages: {', '.join(names)}", source)
-    cluster = part.phase.spec.cluster
-    if cluster is not None and cluster.calibration is not None:
-        yield SourceRow("measured speeds", cluster.calibration.source)

@@ -203,6 +203,18 @@ def torch_job(random: Random) -> str:
         model = [line for line in model[1:] if not line.startswith(("qk_norm", "position"))]
         model.append("layers = 8, hidden = 128, heads = 8")
         model.append(f"mla {{ {rank}kv_rank = 16, nope_dim = 8, rope_dim = 8, v_dim = 16 }}")
+    elif zero < 2 and pick((True, False, False)):
+        train.append("lora = lora(rank = 4, alpha = 8)")
+    if "lora" not in train[-1] and pick((True, False)):
+        model = [line.replace("bias = all", "bias = qkv") for line in model]
+        ep, etp = pick((1, 2, 4)), pick((1, 1, 2))
+        shared = pick(("", "shared = 1,", "shared = 2, dense_layers = 1,", "every = 2,"))
+        router = pick(("softmax", "sigmoid", "sigmoid, router_bias = on"))
+        sizes = f"count = 8, top_k = 2, ffn = 64, router = {router}"
+        model.append(f"experts {{ {shared} aux_loss = {pick(('0', '0.01'))}, {sizes} }}")
+        parallel = [line for line in parallel if not line.startswith("sequence_parallel")]
+        parallel[0] += f", ep = {ep}, etp = {etp}"
+        train[-1] = train[-1].replace("selective(mlp)", "selective(mlp, experts)")
     blocks = {"model": model, "parallel": parallel, "train": train}
     text = "".join(f"{name} {{\n  " + "\n  ".join(each) + "\n}\n" for name, each in blocks.items())
     cluster = f'cluster {{ nodes = 1, node from "dgx-h100" {{ gpus = {tp * cp * pp * dp} }} }}\n'

@@ -27,8 +27,7 @@ def test_any_cut_of_the_flat_tensor_covers_it_once(shape: tuple[int, ...]) -> No
                 start=start,
                 piece=whole.shape,
                 whole=whole.shape,
-                cut=None,
-                place=0,
+                places={},
             )
             assert len(boxes) <= 2 * len(shape) - 1
             for offsets, tensor in boxes:
@@ -41,14 +40,18 @@ def test_any_cut_of_the_flat_tensor_covers_it_once(shape: tuple[int, ...]) -> No
 def test_a_piece_lies_in_the_whole_and_padding_is_left_out() -> None:
     flat = torch.arange(8)
     (box,) = boxes_of(
-        flat, start=0, piece=torch.Size([4, 2]), whole=torch.Size([7, 2]), cut=0, place=1
+        flat, start=0, piece=torch.Size([4, 2]), whole=torch.Size([7, 2]), places={0: 1}
     )
     assert box.offsets == (4, 0)
     assert box.tensor.tolist() == [[0, 1], [2, 3], [4, 5]]
     (box,) = boxes_of(
-        flat, start=0, piece=torch.Size([4, 2]), whole=torch.Size([4, 6]), cut=1, place=2
+        flat, start=0, piece=torch.Size([4, 2]), whole=torch.Size([4, 6]), places={1: 2}
     )
     assert box.offsets == (0, 4)
+    # Experts 2 and 3 of four, the second half of their features.
+    piece, whole = torch.Size([2, 2, 2]), torch.Size([4, 4, 2])
+    (box,) = boxes_of(flat, start=0, piece=piece, whole=whole, places={0: 1, 1: 1})
+    assert box.offsets == (2, 2, 0)
 
 
 MANIFEST = {"version": 1, "step": 3, "seed": 1, "samples": 9, "spec": "", "files": {}}

@@ -56,6 +56,11 @@ OTHERS = {
         "tied_embeddings = on, bias = [qkv, out, mlp, head]",
         ("tp = 2, dp = 2, zero = 3", 4),
     ),
+    "experts on other ranks, with their corrections": (
+        "tp = 2, dp = 2, pp = 2, ep = 2, etp = 2, zero = 1",
+        "experts { count = 4, top_k = 2, ffn = 24, router = sigmoid, router_bias = on }",
+        ("dp = 4, ep = 2, zero = 3", 4),
+    ),
     "units of ZeRO-3 that hold heads alike": (
         "tp = 4, dp = 2, zero = 3",
         "tied_embeddings = on",

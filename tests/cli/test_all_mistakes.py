@@ -19,6 +19,7 @@ COMMANDS: list[tuple[str | Path, ...]] = [
     ("diff", MISTAKES, MISTAKES),
     ("compare", MISTAKES, "metrics.jsonl"),
     ("timeline", MISTAKES, "-o", "trace.json"),
+    ("report", MISTAKES, "-o", "page.html"),
 ]
 
 

@@ -20,7 +20,7 @@ WHOLE_SEQUENCE = {
 }
 ZERO_1 = {
     "train.py": [
-        ("import AdamW, Gradients\n", "import AdamW, ShardedGradients\n"),
+        ("import Gradients\n", "import ShardedGradients\n"),
         ("gradients: Gradients\n", "gradients: ShardedGradients\n"),
         ("device=mesh.device, cut=CUT)", "device=mesh.device, cut=CUT, multiple=mesh.dp.size)"),
         (

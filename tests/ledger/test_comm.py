@@ -131,7 +131,8 @@ def test_recompute_sends_again(recompute: str, again: tuple[float, float]) -> No
 )
 def test_recomputed_experts_exchange_again(recompute: str, passes: int) -> None:
     text = small("ep = 4", f"recompute = {recompute}", model=EXPERTS)
-    assert calls(text, "ep") == {"all_to_all": passes * 8 * 4}
+    assert calls(text, "ep", "dispatch") == {"all_to_all": passes // 2 * 8 * 4}
+    assert calls(text, "ep", "combine") == {"all_to_all": passes // 2 * 8 * 4}
 
 
 def test_recomputed_attention_turns_its_ring_again() -> None:
@@ -158,7 +159,9 @@ def test_what_ranks_of_a_replica_share_is_summed() -> None:
 
 def test_experts_exchange_twice_forward_and_twice_backward() -> None:
     text = small("ep = 4", model=EXPERTS)
-    assert calls(text, "ep") == {"all_to_all": 4 * 8 * 4}
+    assert calls(text, "ep", "dispatch") == {"all_to_all": 2 * 8 * 4}
+    assert calls(text, "ep", "combine") == {"all_to_all": 2 * 8 * 4}
+    assert calls(text, "ep", "visits of experts") == {"all_to_all": 8 * 4}
     [first, *_] = [line for line in lines(text) if line.group == "ep"]
     assert first.bytes_per_call == 2 * 128 * 2 * 64  # bf16, tokens, top_k, hidden
 

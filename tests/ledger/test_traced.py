@@ -37,6 +37,20 @@ ATTENTION = {
 }
 
 
+def test_lora() -> None:
+    """On the last of two stages; on the first the input of a norm is counted that is not kept."""
+    traced_memory = bench("traced_memory")
+    train = "lora = lora(rank = 16)"
+    text = traced_memory.job_text("llama3-8b", 1, "tp = 2  pp = 2", seq=2048, batch=8, train=train)
+    text = text.replace('"llama3-8b"', '"llama3-8b" { layers = 2 }')
+    first, last = traced_memory.rows("lora", text, (0, 1))
+    for row in (first, last):
+        assert row.ledger.states == row.traced.states
+        assert abs(row.error("update")) < 1e-6
+    assert abs(last.error("activations")) < 0.002 and abs(last.error("peak")) < 0.002
+    assert 0 < first.error("peak") < 0.02
+
+
 LATENT = {
     "latents": ("mla { q_rank = 1536  kv_rank = 512  %s }", "tp = 2", ""),
     "latents of keys alone": ("mla { kv_rank = 512  %s }", "tp = 2  sequence_parallel = off", ""),

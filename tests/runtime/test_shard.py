@@ -8,7 +8,8 @@ import torch
 from parlay.runtime.axes import Grid
 from parlay.runtime.local import run_ranks
 from parlay.runtime.mesh import Mesh
-from parlay.runtime.shard import AdamW, Gradients, ShardedGradients
+from parlay.runtime.optimizer import AdamW
+from parlay.runtime.shard import Gradients, ShardedGradients
 from parlay.runtime.weights import Region, Weights, regions
 from torch import nn
 
@@ -132,7 +133,7 @@ def test_norm_and_clip():
 
 def test_states_of_another_dtype_than_the_masters_are_refused():
     _, weights = built()
-    with pytest.raises(ValueError, match=r"optimizer states in torch.bfloat16 need master"):
+    with pytest.raises(ValueError, match=r"moments in torch.bfloat16 beside masters"):
         AdamW(
             weights,
             Gradients(weights, dtype=torch.float32),

@@ -40,7 +40,7 @@ cluster {{ node from "laptop" {{ gpus = {gpus} }} }}
 parallel {{ {parallel} }}
 train {{
   seq = 64, micro_batch = 2, global_batch = {global_batch}, steps = 10
-  optimizer = adamw(lr = 1e-3)
+  {"" if "optimizer" in train else "optimizer = adamw(lr = 1e-3)"}
   {"" if "lr_schedule" in train else "lr_schedule = cosine(warmup = 2, min_lr = 1e-4)"}
   {"" if "precision" in train else "precision = fp32"}
   {train}

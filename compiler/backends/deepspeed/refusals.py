@@ -10,8 +10,8 @@ from parlay.compiler.backends.deepspeed.config import offloaded, on_cpus
 from parlay.compiler.backends.deepspeed.options import NEWEST, VERSIONS, version_of
 from parlay.compiler.backends.deepspeed.passed import passed
 from parlay.compiler.backends.torch.plan import windowed
-from parlay.compiler.backends.torch.refusals import ABSENT, RECOMPUTED, value_at
 from parlay.compiler.backends.torch.refusals import EXPRESSED as OF_TORCH
+from parlay.compiler.backends.torch.refusals import RECOMPUTED, value_at
 from parlay.compiler.backends.torch.refusals_model import model_refusals
 from parlay.compiler.layout.orders import dense_grid
 from parlay.compiler.layout.stages import chunks_of
@@ -27,8 +27,8 @@ NOT_APPLIED: Final = "B344"
 EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     # model.py is that of the target torch.
     **{path: values for path, values in OF_TORCH.items() if path.startswith("model.")},
-    **{path: (None,) for path in ABSENT if path.startswith("model.")},
     "model.mla": (None,),
+    "model.experts": (None,),
     "parallel.tp": (1,),
     "parallel.ep": (1,),
     "parallel.etp": (1,),

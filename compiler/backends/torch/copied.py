@@ -45,9 +45,10 @@ def shares(structure: Structure) -> Iterator[Share]:
     if structure.kv:
         biases = ("k.bias", "v.bias") if "qkv" in model.bias else ()
         norms = ("k_norm.weight",) if model.qk_norm == "full" else ()
+        adapters = ("k.lora_b", "v.lora_b") if structure.adapted else ()
         yield Share(
             "KV",
-            ("k.weight", "v.weight", *biases, *norms),
+            ("k.weight", "v.weight", *biases, *norms, *adapters),
             "kv",
             True,
             f"{at('parallel.tp')}, {at('model.kv_heads')}",
@@ -56,7 +57,7 @@ def shares(structure: Structure) -> Iterator[Share]:
                 "neighbouring tp ranks hold one key/value head alike.",
             ),
         )
-    if structure.tied_stages:
+    if structure.tied_stages and not structure.adapted:
         yield Share(
             "TIED",
             ("embedding.weight",),
@@ -104,7 +105,7 @@ def parts(structure: Structure) -> list[str]:
             'mesh.split("cp", mesh.cp.size // plan.cp_inner, name="inner")',
             'mesh.across("cp", mesh.cp.size // plan.cp_inner, name="outer")',
         ]
-    if structure.tied_stages:
+    if structure.tied_stages and not structure.adapted:
         lines += [
             f"# {at('model.tied_embeddings')}: the first stage and the last.",
             'mesh.ends("pp", name="embedding")',

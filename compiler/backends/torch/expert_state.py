@@ -15,7 +15,7 @@ def names(structure: Structure) -> list[str]:
 
 def imports(structure: Structure) -> list[str]:
     """Of the runtime's modules up to `pipeline`."""
-    if structure.experts is None:
+    if not structure.parted:
         return []
     return ["from parlay.runtime.parts import GradientParts, WeightParts"]
 
@@ -23,18 +23,22 @@ def imports(structure: Structure) -> list[str]:
 def buffers(structure: Structure) -> list[str]:
     """The classes of gradients."""
     zero = [structure.zero]
-    zero += [structure.expert_zero] if structure.experts is not None else []
+    zero += [structure.expert_zero] if structure.parted else []
     return sorted({"ShardedGradients" if cut else "Gradients" for cut in zero})
 
 
+def dealt(structure: Structure) -> list[str]:
+    """Who holds the experts."""
+    arguments = ["EXPERTS", *(f"{axis}=mesh.{axis}" for axis in structure.dealt)]
+    return [f"dealt = Dealt({', '.join(arguments)})"] if structure.experts is not None else []
+
+
 def weights(structure: Structure, common: list[str]) -> list[str]:
-    """The weights; `common` are the arguments for what is no expert's."""
-    dealt = ["EXPERTS", *(f"{axis}=mesh.{axis}" for axis in structure.dealt)]
+    """The weights in two parts; `common` are the arguments for what is no expert's."""
     device = "device=mesh.device" if structure.mesh else "device=device"
     experts = ["model", "dtype=compute", device, "dealt=dealt"]
     experts += ["multiple=mesh.edp.size"] if structure.expert_zero else []
     return [
-        f"dealt = Dealt({', '.join(dealt)})",
         "weights = WeightParts(",
         *_argument("common=Weights(", common),
         *_argument("experts=Weights(", experts),
@@ -44,7 +48,7 @@ def weights(structure: Structure, common: list[str]) -> list[str]:
 
 def gradients(structure: Structure) -> list[str]:
     """The gradients, each part cut over the ranks that share it."""
-    if structure.experts is None:
+    if not structure.parted:
         return []
     parts = (
         ("common", structure.zero, structure.shard_axis),
@@ -64,7 +68,7 @@ def _argument(before: str, arguments: list[str]) -> list[str]:
 
 def norm(structure: Structure) -> list[str]:
     """What the norm is told of the ranks that own the same."""
-    if structure.experts is None:
+    if not structure.parted:
         return []
     if structure.owners == "world":
         axis = structure.batch_axis
@@ -77,7 +81,7 @@ def norm(structure: Structure) -> list[str]:
 
 def reduced(structure: Structure, plan: str) -> str:
     """The sum of the experts' gradients over the ranks that hold the same ones."""
-    if not structure.edp:
+    if not structure.edp or structure.scatters:
         return ""
     if structure.expert_zero:
         return "job.gradients.experts.reduce_scatter(axis=mesh.edp)"

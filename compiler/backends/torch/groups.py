@@ -45,7 +45,7 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
         cp, inner = layout.group_of("cp", rank), dealt(structure.parallel)
         first, place = cp.index(rank) // inner * inner, cp.index(rank) % inner
         found |= {"inner": cp[first : first + inner], "outer": cp[place::inner]}
-    if structure.tied_stages:
+    if structure.tied_stages and not structure.adapted:
         found["embedding"] = layout.group_of("embedding", rank) or [rank]
     return found
 

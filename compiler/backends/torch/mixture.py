@@ -101,6 +101,8 @@ def _init(structure: Structure, experts: Experts) -> list[str]:
         lines.append("scale = e.aux_loss * plan.batch.micro_batch / plan.batch.global_batch")
         lines.append(f"self.balance = router.Balance(scale{axes})")
     lines.append("self.router = nn.Linear(m.hidden, e.count, bias=False)")
+    if experts.router_bias:
+        lines.append("self.router.correction = nn.Parameter(torch.empty(e.count))")
     held = "plan, mesh" if structure.routes else "plan"
     lines.append(f"self.experts = Experts({held})")
     if experts.shared:
@@ -121,6 +123,7 @@ def _forward(structure: Structure, experts: Experts) -> list[str]:
     asked = ["top_k=self.top_k"]
     if experts.groups > experts.top_groups:
         asked += ["groups=self.groups", "top_groups=self.top_groups"]
+    asked += ["correction=self.router.correction"] if experts.router_bias else []
     asked += ["balance=self.balance"] if experts.aux_loss else []
     lines.append("tokens = x.flatten(0, 1)")
     lines += call(

@@ -23,8 +23,13 @@ def context(structure: Structure) -> dict[str, Any]:
         pieces += ["norm", "tensor"] if structure.model.qk_norm == "full" else ["tensor"]
     experts = structure.experts
     pieces = sorted([*pieces, "router"]) if experts is not None else pieces
+    if tp and structure.adapted:
+        pieces.append("adapters")
     if pieces:
+        pieces.sort()
         imports.append(f"from parlay.runtime import {', '.join(pieces)}")
+    if structure.adapted:
+        imports.append("from parlay.runtime.adapters import Adapted")
     if late := _put_off(structure):
         imports.append(f"from parlay.runtime.deferred import {', '.join(late)}")
     if experts is not None:
@@ -47,6 +52,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "uses_torch": structure.model.position == "rope"
         or structure.capped
         or structure.bias_alone
+        or structure.steers
         or structure.model.sinks,
         "kernels": structure.train.attention == "math" and not structure.asks_attention,
         "model_imports": [Code(line) for line in imports],
@@ -121,10 +127,14 @@ def cut(structure: Structure) -> Iterator[tuple[str, int]]:
             yield f"{name}.weight", 0
             if kind in model.bias:
                 yield f"{name}.bias", 0
+            if structure.adapted:
+                yield f"{name}.lora_b", 0
         if kind == "qkv" and model.qk_norm == "full":
             yield "q_norm.weight", 0
             yield "k_norm.weight", 0
         yield f"{row}.weight", 1
+        if structure.adapted:
+            yield f"{row}.lora_a", 1
         if kind == "qkv" and model.sinks:
             yield "attention.sinks", 0
     if not model.tied_embeddings:

@@ -70,7 +70,8 @@ def norm(structure: Structure, width: str = "m.hidden") -> str:
 
 def column(structure: Structure, names: tuple[str, ...], x: str, *, biased: bool) -> list[str]:
     """The arguments of a linear of these modules that is cut by outputs."""
-    arguments = [x, *(f"{name}.weight" for name in names)]
+    weights = names if structure.adapted else tuple(f"{name}.weight" for name in names)
+    arguments = [x, *weights]
     if biased:
         arguments.append(f"biases={tuple_of([f'{name}.bias' for name in names])}")
     return [*arguments, "axis=self.tp"]
@@ -90,14 +91,23 @@ def bias_argument(structure: Structure, kind: str) -> str:
     return "" if kind in structure.model.bias else ", bias=False"
 
 
+def linear(structure: Structure, name: str, inputs: str, outputs: str, kind: str) -> list[str]:
+    """One projection of a layer, with its adapter where one is trained."""
+    arguments = [inputs, outputs, *(["bias=False"] if kind not in structure.model.bias else [])]
+    made = "Adapted" if structure.adapted else "nn.Linear"
+    arguments += ["lora=plan.lora"] if structure.adapted else []
+    return call(f"self.{name} = {made}(", arguments, indent=BODY)
+
+
 def row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
     """The end of a sublayer that is cut by inputs; the bias is added once, to the sum."""
-    arguments = [x, f"self.{name}.weight", "axis=self.tp"]
-    function = "row_scatter" if structure.sp else "row"
+    weight = f"self.{name}" if structure.adapted else f"self.{name}.weight"
+    arguments = [x, weight, "axis=self.tp"]
+    function = f"{structure.linears}.{'row_scatter' if structure.sp else 'row'}"
     if not biased:
-        return call(f"return tensor.{function}(", arguments, indent=BODY)
+        return call(f"return {function}(", arguments, indent=BODY)
     return [
-        *call(f"y = tensor.{function}(", arguments, indent=BODY),
+        *call(f"y = {function}(", arguments, indent=BODY),
         f"return y + self.{name}.bias",
     ]
 
@@ -106,24 +116,23 @@ def row(structure: Structure, x: str, name: str, *, biased: bool) -> list[str]:
 
 
 def _attention_init(structure: Structure) -> list[str]:
-    model, tp, qkv = structure.model, structure.tp, bias_argument(structure, "qkv")
+    model, tp = structure.model, structure.tp
     share = " // self.tp.size" if tp else ""
     pairs = "m.head_dim" if structure.kv else f"m.kv_heads * m.head_dim{share}"
     lines = [
         "m, self.tp, self.head_dim = plan.model, mesh.tp, plan.model.head_dim"
         if tp
         else "m, self.head_dim = plan.model, plan.model.head_dim",
-        f"self.q = nn.Linear(m.hidden, m.heads * m.head_dim{share}{qkv})",
-        f"self.k = nn.Linear(m.hidden, {pairs}{qkv})",
-        f"self.v = nn.Linear(m.hidden, {pairs}{qkv})",
+        *linear(structure, "q", "m.hidden", f"m.heads * m.head_dim{share}", "qkv"),
+        *linear(structure, "k", "m.hidden", pairs, "qkv"),
+        *linear(structure, "v", "m.hidden", pairs, "qkv"),
     ]
     if model.qk_norm == "per_head":
         lines += [f"self.{part}_norm = {norm(structure, 'm.head_dim')}" for part in "qk"]
     if model.qk_norm == "full":
         lines.append(f"self.q_norm = {norm(structure, f'm.heads * m.head_dim{share}')}")
         lines.append(f"self.k_norm = {norm(structure, pairs)}")
-    out = bias_argument(structure, "out")
-    lines.append(f"self.o = nn.Linear(m.heads * m.head_dim{share}, m.hidden{out})")
+    lines += linear(structure, "o", f"m.heads * m.head_dim{share}", "m.hidden", "out")
     return [*lines, *core_init(structure, share)]
 
 
@@ -161,7 +170,7 @@ def _attention_forward(structure: Structure) -> list[str]:
         arguments = column(
             structure, ("self.q", "self.k", "self.v"), "x", biased="qkv" in model.bias
         )
-        lines = call(f"q, k, v = tensor.{function}(", arguments, indent=BODY)
+        lines = call(f"q, k, v = {structure.linears}.{function}(", arguments, indent=BODY)
         if model.qk_norm == "full":
             lines.append("q, k = norm.across((q, k), (self.q_norm, self.k_norm), axis=self.tp)")
         lines.append("q, k, v = self.split(q), self.split(k), self.split(v)")
@@ -255,13 +264,17 @@ def grouped(structure: Structure) -> str:
 
 
 def _mlp_init(structure: Structure) -> list[str]:
-    tp, bias = structure.tp, bias_argument(structure, "mlp")
+    tp = structure.tp
     ffn = "m.ffn" if structure.experts is None else "ffn"
     width = f"{ffn} // self.tp.size" if tp else ffn
     return [
         "m, self.tp = plan.model, mesh.tp" if tp else "m = plan.model",
-        *(f"self.{part} = nn.Linear(m.hidden, {width}{bias})" for part in inputs(structure)),
-        f"self.down = nn.Linear({width}, m.hidden{bias})",
+        *(
+            line
+            for part in inputs(structure)
+            for line in linear(structure, part, "m.hidden", width, "mlp")
+        ),
+        *linear(structure, "down", width, "m.hidden", "mlp"),
     ]
 
 
@@ -285,7 +298,7 @@ def _mlp_forward(structure: Structure) -> list[str]:
     function = "gather_column" if structure.sp else "column"
     biased = "mlp" in model.bias
     arguments = column(structure, tuple(f"self.{part}" for part in parts), "x", biased=biased)
-    lines = call(f"{', '.join(parts)} = tensor.{function}(", arguments, indent=BODY)
+    lines = call(f"{', '.join(parts)} = {structure.linears}.{function}(", arguments, indent=BODY)
     if again:
         return [*lines, f"return {recomputed('self.out', ', '.join(parts))}"]
     return [*lines, *row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]

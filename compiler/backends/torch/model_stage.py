@@ -182,7 +182,7 @@ def logits(structure: Structure, x: str = "") -> list[str]:
         arguments = column(structure, (owner,), x, biased=False)
         if biased:
             arguments.insert(2, f"biases={tuple_of(['self.head.bias'])}")
-        lines = call(f"logits = tensor.{function}(", arguments, indent=BODY)
+        lines = call(f"logits = {structure.linears}.{function}(", arguments, indent=BODY)
     elif model.tied_embeddings:
         bias = ", self.head.bias" if biased else ""
         function = "linear" if structure.splits else "F.linear"

@@ -26,6 +26,9 @@ without a word of who; jumps over the median of the last steps, and ranks beside
 are told. No field of the language says them."""
 
 
+OPTIMIZER: Final = ("lr", "betas", "eps", "momentum", "weight_decay")
+
+
 def plan_of(
     phase: Phase,
     layout: Layout,
@@ -45,7 +48,6 @@ def plan_of(
     sizes = {axis: getattr(parallel, axis) for axis in axes or mesh_axes(phase)}
     if of_experts is None:
         of_experts = expert_axes(phase, layout)
-    optimizer = train.optimizer
     plan: dict[str, Any] = {
         "version": 1,
         "parlay": version("parlay"),
@@ -92,12 +94,7 @@ def plan_of(
             "master": dtypes.master,
             "optimizer": dtypes.optimizer,
         },
-        "optimizer": {
-            "lr": optimizer["lr"],
-            "betas": list(optimizer["betas"]),
-            "eps": optimizer["eps"],
-            "weight_decay": optimizer["weight_decay"],
-        },
+        "optimizer": _optimizer(train.optimizer),
         "lr_schedule": dict(train.lr_schedule.options),
         "clip": train.clip,
         "init": {"std": model.init_std},
@@ -114,6 +111,7 @@ def plan_of(
             **({"tensorboard": True} if spec.log.tensorboard else {}),
         },
         "health": HEALTH,
+        **({"lora": dict(train.lora.options)} if train.lora is not None else {}),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
@@ -148,6 +146,11 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
     return found
 
 
+CORRECTION_RATE: Final = 1e-3
+"""How far a correction of the router's scores moves in a step: DeepSeek-V3's (arXiv:2412.19437,
+section 4.2)."""
+
+
 def _expert_mesh(layout: Layout, axes: tuple[str, ...]) -> dict[str, int]:
     assert layout.expert is not None
     return {axis: layout.expert.size(axis) for axis in axes}
@@ -166,6 +169,8 @@ def _experts(experts: Experts) -> dict[str, Any]:
         found["shared_ffn"] = experts.shared * experts.shared_ffn
     if experts.groups > experts.top_groups:
         found |= {"groups": experts.groups, "top_groups": experts.top_groups}
+    if experts.router_bias:
+        found["correction_rate"] = CORRECTION_RATE
     if experts.aux_loss:
         found["aux_loss"] = experts.aux_loss
     return found
@@ -195,6 +200,16 @@ def saves(spec: Spec) -> bool:
     """Whether the file asks for checkpoints, by any field of the block."""
     asked = spec.checkpoint
     return any((asked.path, asked.every, asked.keep, asked.asynchronous))
+
+
+def _optimizer(optimizer: Setting) -> dict[str, Any]:
+    """Its numbers; dtypes stand in `dtypes`, the rest in the code."""
+    numbers = {name: optimizer.get(name) for name in OPTIMIZER}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in numbers.items()
+        if value is not None
+    }
 
 
 def _recomputed(recompute: Setting) -> dict[str, int]:

@@ -18,9 +18,10 @@ from parlay.compiler.backends.torch.plan import (
 from parlay.compiler.backends.torch.shrink import folded, shrink
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.ledger import parameters
+from parlay.compiler.ledger.adapters import adapters, rank_of
 from parlay.compiler.ledger.communication_context import dealt
 from parlay.compiler.ledger.held import held_by, padded_vocab, table_of
-from parlay.compiler.spec.blocks import Model, Spec
+from parlay.compiler.spec.blocks import Model, Spec, Train
 from parlay.compiler.spec.resolve import Phase
 
 VOCABULARY: Final = ("embedding.weight", "head.weight", "head.bias")
@@ -55,8 +56,12 @@ def _weights(spec: Spec, layout: Layout) -> Iterator[dict[str, Any]]:
     """Every weight on every stage: its whole, unpadded shape and the dim that is cut over tp."""
     assert spec.model is not None
     table, padding = table_of(spec), padded_vocab(spec) - spec.model.vocab
+    rank = rank_of(spec)
     for chunk in layout.stages:
-        for weight in held_by(spec, table, chunk):
+        held = list(held_by(spec, table, chunk))
+        if rank is not None:
+            held += adapters([weight for weight in held if weight.layer is not None], rank)
+        for weight in held:
             if weight.expert:
                 assert weight.cut is not None
                 yield {
@@ -89,15 +94,20 @@ def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
         said = {name: getattr(model.experts, name) for name in routing}
         sizes = {**sizes, "experts": {**sizes["experts"], **said}}
     return {
-        "model": {**sizes, **_structure(model)},
+        "model": {**sizes, **_structure(model), **_adapters(spec.train)},
         "batch": plan["batch"],
-        "optimizer": plan["optimizer"],
+        "optimizer": {"name": spec.train.optimizer.name, **plan["optimizer"]},
         "lr_schedule": {"name": spec.train.lr_schedule.name, **plan["lr_schedule"]},
         "clip": plan["clip"],
         "init": plan["init"],
         "seed": plan["seed"],
         "steps": plan["steps"],
     }
+
+
+def _adapters(train: Train) -> dict[str, Any]:
+    lora = train.lora
+    return {} if lora is None else {"lora_rank": lora["rank"], "lora_alpha": lora["alpha"]}
 
 
 def _structure(model: Model) -> dict[str, Any]:

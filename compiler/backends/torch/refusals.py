@@ -11,9 +11,8 @@ from typing import Any, Final
 from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch.refusals_context import context_refusals
 from parlay.compiler.backends.torch.refusals_experts import expert_refusals
-from parlay.compiler.backends.torch.refusals_model import CODE, model_refusals
+from parlay.compiler.backends.torch.refusals_model import CODE, adapter_refusals, model_refusals
 from parlay.compiler.spec.blocks import Spec
-from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
@@ -32,9 +31,9 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "parallel.offload": ("none",),
     "train.precision": ("fp32", "bf16"),
     "train.gradients": ("fp32", "bf16"),
-    "train.optimizer": ("adamw",),
-    "train.optimizer.states": ("fp32",),
-    "train.optimizer.kahan": (False,),
+    "train.optimizer": ("adamw", "sgd"),
+    "train.optimizer.states": ("fp32", "bf16"),
+    "train.optimizer.kahan": (False, True),
     "train.lr_schedule": ("constant", "cosine", "linear", "wsd"),
     "train.recompute": ("none", "selective", "full"),
     "train.attention": ("flash", "math"),
@@ -51,8 +50,6 @@ HELP: Final = {
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
-ABSENT: Final = ("train.lora",)
-
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """One diagnostic for each field whose value the back end cannot express."""
@@ -65,12 +62,10 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
         value = value_at(spec, path)
         if value is not None and value not in values:
             yield _refused(phase, path, values)
-    for path in ABSENT:
-        if value_at(spec, path) is not None:
-            yield _absent(phase, path)
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from context_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     yield from _recompute(phase)
     if spec.train.steps is None and spec.train.tokens is None:
@@ -136,17 +131,6 @@ def _shown(value: Any) -> str:
     return "none" if value == () else str(value)
 
 
-def _absent(phase: Phase, path: str) -> Diagnostic:
-    origin = phase.origins.get(path)
-    place = origin.span if origin else phase.origins.block(path)
-    if origin is None and path not in phase.origins.blocks:
-        below = [o for p, o in phase.origins.fields.items() if p.startswith(f"{path}.")]
-        given = [o for o in below if o.kind is Kind.PRESET]
-        place = given[0].span if given else place
-    name = path.rpartition(".")[2]
-    return error(CODE, f"target torch cannot express `{name}` yet", place, "not expressed")
-
-
 RECOMPUTED: Final = ("core_attention", "mlp", "activation", "experts")
 """The parts of a layer that are computed again on their own."""
 
@@ -170,15 +154,6 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
 def _master(phase: Phase) -> Iterator[Diagnostic]:
     train = phase.spec.train
     assert train is not None
-    if train.precision == "bf16" and train.master == "none":
-        place, words = phase.origins.label("train.master", "bf16 weights without a master copy")
-        yield error(
-            CODE,
-            "target torch keeps fp32 masters of bf16 weights",
-            place,
-            words,
-            help=["`master = fp32`; bf16 weights alone lose updates below 1/256 of a weight"],
-        )
     if train.precision == "fp32" and train.master == "fp32":
         place, words = phase.origins.label("train.master", "fp32 weights need no second copy")
         yield error(CODE, "target torch keeps no master copy of fp32 weights", place, words)

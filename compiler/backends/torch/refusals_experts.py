@@ -31,12 +31,27 @@ def expert_refusals(
             "experts and their router have weights alone",
             "`bias = [qkv, out]` gives the others",
         )
-    if parallel.zero is not None and parallel.zero > 1:
+    known = None not in (parallel.zero, parallel.dp, parallel.cp, parallel.tp)
+    if known and parallel.zero > 1 and parallel.dp * parallel.cp == 1 and _copied(parallel):
         yield refused(
             "parallel.zero",
-            f"`zero = {parallel.zero}` with experts yet",
-            "experts are reduced once a step, over ranks of their own",
-            "`zero = 1` cuts masters and optimizer state over dp, and of experts over edp",
+            f"`zero = {parallel.zero}` of experts alone yet",
+            "dp = 1: all else is on one rank of each replica",
+            "`zero = 1` cuts masters and optimizer state of experts over edp",
+        )
+    if experts.router_bias and train.precision == "bf16" and train.master != "fp32":
+        yield refused(
+            "train.master",
+            "`router_bias` without fp32 masters",
+            "a correction moves by 0.001, which 16 bits lose from 0.25 on",
+            "`master = fp32`",
+        )
+    if experts.router_bias and train.gradients == "bf16":
+        yield refused(
+            "train.gradients",
+            "`gradients = bf16` with `router_bias`",
+            "visits of experts are counted where gradients are, and 16 bits count to 256",
+            "`gradients = fp32`",
         )
     known = None not in (parallel.zero, parallel.shard, parallel.dp, parallel.cp)
     if known and parallel.zero and parallel.shard not in (1, parallel.dp * parallel.cp):
@@ -58,6 +73,11 @@ def expert_refusals(
             )
 
 
+def _copied(parallel: Parallel) -> bool:
+    """Whether several ranks of a replica hold the same experts."""
+    return parallel.tp > (parallel.ep or 1) * (parallel.etp or 1)
+
+
 def _of_routing(experts: Experts, refused: object) -> Iterator[Diagnostic]:
     assert callable(refused)
     at = "model.experts"
@@ -75,12 +95,6 @@ def _of_routing(experts: Experts, refused: object) -> Iterator[Diagnostic]:
             "a limit of nodes",
             "a token's experts would follow from the layout",
             "`groups` and `top_groups` limit groups of experts; ep / groups ranks hold one",
-        )
-    if experts.router_bias:
-        yield refused(
-            f"{at}.router_bias",
-            "a correction bias of the router yet",
-            "nothing moves it",
         )
     if experts.shared_gate and not experts.shared:
         yield refused(

@@ -129,3 +129,31 @@ def latent_refusals(model: Model, refused: Refused) -> Iterator[Diagnostic]:
             words="each query head has its own key and value",
             help="leave `kv_heads` out",
         )
+
+
+def adapter_refusals(
+    phase: Phase, model: Model, train: Train, parallel: Parallel
+) -> Iterator[Diagnostic]:
+    """What adapters on frozen weights cannot be joined with."""
+    if train.lora is None:
+        return
+    met = (
+        (parallel.zero > 1, "parallel.zero", "gradients and state are those of adapters alone"),
+        (parallel.cp > 1, "parallel.cp", "no proof of both together"),
+        (model.mla is not None, "model.mla", "latents have no adapters"),
+        (model.experts is not None, "model.experts", "experts have no adapters"),
+        (
+            parallel.schedule.name in ("zero_bubble", "zbv", "dualpipe_v"),
+            "parallel.schedule",
+            "frozen weights have no gradients to put off",
+        ),
+    )
+    for refused, path, words in met:
+        if refused:
+            place, label = phase.origins.label(path, words)
+            what = f"`{path.rpartition('.')[2]}`"
+            said = f"target torch cannot express adapters with {what} yet"
+            help = ["`zero = 1` cuts what adapters have"] if path == "parallel.zero" else []
+            if path == "parallel.zero":
+                said = f"target torch cannot express adapters with `zero = {parallel.zero}`"
+            yield error(CODE, said, place, label, help=help)

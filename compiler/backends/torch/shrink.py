@@ -242,7 +242,13 @@ def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Tr
         optimizer=replace(train.optimizer, options={**train.optimizer.options, "lr": 1e-2}),
         lr_schedule=replace(train.lr_schedule, options=_schedule(train.lr_schedule.options)),
         recompute=_recompute(train.recompute),
+        lora=None if train.lora is None else _lora(train.lora),
     )
+
+
+def _lora(lora: Setting) -> Setting:
+    """Adapters of a size that shows: their scale is another than 1."""
+    return replace(lora, options={**lora.options, "rank": 3, "alpha": 5.0})
 
 
 def _recompute(recompute: Setting) -> Setting:

@@ -10,6 +10,7 @@ from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, replicates, saves, windowed
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import FOLDED, SPLITTING, chunks_of
+from parlay.compiler.ledger.communication import dtypes_of
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
@@ -49,6 +50,16 @@ class Structure:
         """The recipe."""
         assert self.phase.spec.train is not None
         return self.phase.spec.train
+
+    @property
+    def adapted(self) -> bool:
+        """Whether adapters are trained in place of the weights."""
+        return self.train.lora is not None
+
+    @property
+    def linears(self) -> str:
+        """The module of the runtime with the linears that tp cuts."""
+        return "adapters" if self.adapted else "tensor"
 
     @property
     def mesh(self) -> bool:
@@ -106,6 +117,11 @@ class Structure:
         return self.model.experts
 
     @property
+    def steers(self) -> bool:
+        """Whether a correction of the router's scores evens the experts' loads out."""
+        return self.experts is not None and self.experts.router_bias
+
+    @property
     def expert_axes(self) -> tuple[str, ...]:
         """The axes of the experts' grid that the code has, fastest first."""
         return expert_axes(self.phase, self.layout)
@@ -124,6 +140,11 @@ class Structure:
     def edp(self) -> bool:
         """Whether several ranks hold the same experts."""
         return "edp" in self.expert_axes
+
+    @property
+    def parted(self) -> bool:
+        """Whether experts have a buffer of their own; else they are units beside others."""
+        return self.experts is not None and not self.scatters
 
     @property
     def expert_zero(self) -> bool:
@@ -189,6 +210,15 @@ class Structure:
         return "shard" if self.replicates else self.batch_axis
 
     @property
+    def optimizer(self) -> str:
+        """The class of the optimizer: torch's AdamW where masters and moments are in fp32."""
+        asked, dtypes = self.train.optimizer, dtypes_of(self.phase.spec)
+        if asked.name == "sgd":
+            return "SGD"
+        alike = dtypes.master == dtypes.optimizer == "float32" and not asked["kahan"]
+        return "AdamW" if alike else "LeanAdamW"
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """When and where training is saved."""
         return self.phase.spec.checkpoint
@@ -251,7 +281,8 @@ class Structure:
     @property
     def head_norms(self) -> bool:
         """Whether gradients of norms inside of heads are summed over tp on their own."""
-        return self.tp and not self.sp and self.model.qk_norm == "per_head"
+        trained = not self.adapted
+        return trained and self.tp and not self.sp and self.model.qk_norm == "per_head"
 
     @property
     def tied_stages(self) -> bool:

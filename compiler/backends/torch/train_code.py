@@ -25,8 +25,9 @@ def context(structure: Structure) -> dict[str, Any]:
     writes = [f"mesh.pp.{end}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "cp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "cp", "pp") if axis in structure.axes]
+    built += [at("train.lora")] if structure.adapted else []
     plan_name = "plan" if pp else "job.plan"
-    gradients = "job.gradients" if structure.experts is None else "job.gradients.common"
+    gradients = "job.gradients.common" if structure.parted else "job.gradients"
     return {
         "opening": Code(_opening(structure)),
         "computes": Code(
@@ -37,6 +38,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "built_for": Code(", ".join(built) or at("model.layers")),
         "device": Code("mesh.device" if structure.mesh else "device"),
         "zero": zero,
+        "steers": structure.steers,
         "keeps_weights": zero or structure.expert_zero,
         "parted": [Code(line) for line in expert_state.gradients(structure)],
         "experts_reduced": Code(expert_state.reduced(structure, plan_name)),
@@ -44,6 +46,13 @@ def context(structure: Structure) -> dict[str, Any]:
         "model_class": Code("Chunks" if chunked else structure.class_name),
         "gradients_class": Code(_gradients(structure)),
         "weights_class": Code(_weights(structure)),
+        "shares_whole": structure.sp or (structure.tp and structure.adapted),
+        "whole_says": Code(
+            f"{at('train.lora')}: a rank has a share of the gradients of what tp leaves whole."
+            if structure.adapted
+            else f"{at('parallel.sequence_parallel')}: "
+            "norms have seen a piece of the sequence each."
+        ),
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
@@ -86,6 +95,8 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "where": [Code(line) for line in _where(structure)],
         "lr_schedule": Code(train.lr_schedule.name),
+        "optimizer_class": Code(structure.optimizer),
+        "optimizer_arguments": [Code(argument) for argument in _optimizer(structure)],
         "clip": train.clip > 0,
         "before_clip": Code(" before they were clipped" if train.clip > 0 else ""),
         "norm_arguments": Code(", ".join(norm)),
@@ -164,6 +175,10 @@ def _of_batch(structure: Structure) -> list[str]:
 
 def _model_built(structure: Structure) -> list[str]:
     """The model of this rank, on the meta device."""
+    return [*_modules(structure), *(["freeze(model)"] if structure.adapted else [])]
+
+
+def _modules(structure: Structure) -> list[str]:
     arguments = "plan, mesh" if structure.model_meets else "plan"
     if structure.chunked:
         return [
@@ -181,12 +196,20 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments += ["cut=CUT"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure)) else []
     axis = f"mesh.{structure.shard_axis}"
+    if structure.adapted:
+        frozen = call("Weights(", [*arguments, "trained=False"], indent=4)
+        padded = [f"multiple={axis}.size"] if structure.zero else []
+        arguments = [*arguments, "trained=True", *padded]
+        return [*frozen, *call("weights = Weights(", arguments, indent=4)]
+    dealt = expert_state.dealt(structure)
     if structure.scatters:
         arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
-        return call("weights = UnitWeights(", arguments, indent=4)
+        arguments += ["dealt=dealt"] if dealt else []
+        arguments += ["experts=mesh.edp"] if structure.expert_zero else []
+        return [*dealt, *call("weights = UnitWeights(", arguments, indent=4)]
     arguments += [f"multiple={axis}.size"] if structure.zero else []
-    if structure.experts is not None:
-        return expert_state.weights(structure, arguments)
+    if structure.parted:
+        return [*dealt, *expert_state.weights(structure, arguments)]
     return call("weights = Weights(", arguments, indent=4)
 
 
@@ -200,7 +223,7 @@ def _filled(structure: Structure) -> list[str]:
 
 
 def _weights(structure: Structure) -> str:
-    if structure.experts is not None:
+    if structure.parted:
         return "WeightParts"
     return "UnitWeights" if structure.scatters else "Weights"
 
@@ -210,8 +233,18 @@ def _timelines(structure: Structure) -> str:
     return "timeline_split" if structure.splits else "timeline"
 
 
+def _optimizer(structure: Structure) -> list[str]:
+    """What an optimizer is made with beside weights, gradients and dtypes."""
+    if structure.optimizer == "SGD":
+        names = ["momentum", "weight_decay"]
+    else:
+        names = ["betas", "eps", "weight_decay"]
+    kahan = structure.train.optimizer.get("kahan")
+    return [f"{name}=plan.optimizer.{name}" for name in names] + ["kahan=True"] * bool(kahan)
+
+
 def _gradients(structure: Structure) -> str:
-    if structure.experts is not None:
+    if structure.parted:
         return "GradientParts"
     if structure.scatters:
         return "ScatteredGradients"
@@ -226,7 +259,7 @@ def _scattered(structure: Structure) -> list[str]:
 
 def _all_gather(structure: Structure) -> str:
     """What makes weights whole after an update; empty where they never are between steps."""
-    if structure.experts is not None:
+    if structure.parted:
         return expert_state.all_gather(structure)
     if structure.gathers or not structure.zero:
         return ""
@@ -238,7 +271,8 @@ def _where(structure: Structure) -> list[str]:
     """The device and, where anything is summed over an axis, the mesh."""
     if not structure.mesh:
         return ["device = job.device"]
-    if structure.batch_axis or structure.sp or structure.edp or any(copied.shares(structure)):
+    whole = structure.sp or (structure.tp and structure.adapted)
+    if structure.batch_axis or whole or structure.edp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
 
@@ -287,6 +321,7 @@ def _imports(structure: Structure) -> list[str]:
     pieces += f"init, pipeline, precision, {_timelines(structure)}" if pp else "init, precision"
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
+    lines += ["from parlay.runtime.adapters import freeze"] if structure.adapted else []
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
     lines += ["from parlay.runtime.data import Loader"]
@@ -295,6 +330,8 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
+    names = sorted([structure.optimizer, *(["Steer"] if structure.steers else [])])
+    lines += [f"from parlay.runtime.optimizer import {', '.join(names)}"]
     batch = "Batch, Chunks" if structure.chunked else "Batch"
     lines += expert_state.imports(structure)
     lines += [f"from parlay.runtime.pipeline import {batch}"]
@@ -302,11 +339,12 @@ def _imports(structure: Structure) -> list[str]:
     if structure.scatters:
         lines += ["from parlay.runtime.scatter import ScatteredGradients"]
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
-    held = ["AdamW", *([] if structure.scatters else expert_state.buffers(structure))]
-    lines += [f"from parlay.runtime.shard import {', '.join(held)}"]
+    held = [] if structure.scatters else expert_state.buffers(structure)
+    lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []
     lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
-    if structure.scatters:
-        return [*lines, "from parlay.runtime.units import UnitWeights", "from torch import Tensor"]
-    names = "Weights" if structure.experts is None else "Dealt, Weights"
-    return [*lines, f"from parlay.runtime.weights import {names}", "from torch import Tensor"]
+    lines += ["from parlay.runtime.units import UnitWeights"] if structure.scatters else []
+    names = ["Dealt"] if structure.experts is not None else []
+    names += [] if structure.scatters else ["Weights"]
+    lines += [f"from parlay.runtime.weights import {', '.join(names)}"] if names else []
+    return [*lines, "from torch import Tensor"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parlay.compiler.ledger import communication_experts as of_experts
+from parlay.compiler.ledger.adapters import low_rank, rank_of, unasked
 from parlay.compiler.ledger.comm.context import Job, Load
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES
@@ -36,12 +38,20 @@ def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
     def raw(collective: str, calls: int) -> Raw:
         return Raw("tp", "layers", collective, dtype, size, calls * count, False, shape)
 
+    rank = rank_of(job.spec)
+    asked = sublayers - narrow
+    if rank is not None:  # what no adapter stands before asks for no gradient
+        asked -= load.embedding * unasked(job.model)
     if job.parallel.sequence_parallel:
         columns -= load.again if narrow else 0
-        yield raw("all_gather", 3 * sublayers - 2 * narrow + columns)
-        yield raw("reduce_scatter", 2 * sublayers - narrow + rows)
+        # Of frozen weights nothing is gathered again.
+        gathers = sublayers - narrow if rank is not None else 2 * (sublayers - narrow)
+        yield raw("all_gather", gathers + sublayers + columns)
+        yield raw("reduce_scatter", asked + sublayers + rows)
     else:
-        yield raw("all_reduce", 2 * sublayers - narrow + rows)
+        yield raw("all_reduce", asked + sublayers + rows)
+    if rank is not None and job.parallel.sequence_parallel:
+        yield from _low_rank(job, load, rank)
     if low is not None:
         yield from _latents(job, load, low)
     if job.model.qk_norm == "full":
@@ -73,6 +83,21 @@ def _latents(job: Job, load: Load, low: Latents) -> Iterator[Raw]:
     yield raw("reduce_scatter", low.sent, load.layers)
 
 
+def _low_rank(job: Job, load: Load, rank: int) -> Iterator[Raw]:
+    """Low-rank features beside what sublayers read: a gather forward, a scatter backward."""
+    dense = load.layers - load.mixed
+    both = (load.again, load.again - load.routed)
+    again = both if load.again else (0, dense if job.repeats("mlp") else 0)
+    numbers = zip(low_rank(job.model, rank), (load.layers, dense), again, strict=True)
+    for features, layers, repeated in numbers:
+        size = job.width * job.tokens * features
+        formula = f"{job.width} B x {job.tokens} tokens x {features}"
+        calls = (("all_gather", layers + repeated), ("reduce_scatter", layers))
+        for collective, times in calls:
+            number, dtype = times * job.microbatches, job.dtypes.compute
+            yield Raw("tp", "adapters", collective, dtype, size, number, False, formula)
+
+
 def _again(job: Job, load: Load) -> tuple[int, int]:
     """Column sides (gathers) and row sides (sums) that recompute sends again.
 
@@ -101,10 +126,12 @@ def ends(job: Job, load: Load) -> Iterator[Raw]:
     size = job.tokens * job.model.hidden * job.width
     shape = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}"
     count, dtype = job.microbatches, job.dtypes.compute
+    trains = rank_of(job.spec) is None
     if load.embedding:
         calls = count * load.embedding
         if job.parallel.sequence_parallel:
-            for collective in ("reduce_scatter", "all_gather"):
+            there = ("reduce_scatter", "all_gather") if trains else ("reduce_scatter",)
+            for collective in there:
                 yield Raw("tp", "embedding", collective, dtype, size, calls, False, shape)
         else:
             yield Raw("tp", "embedding", "all_reduce", dtype, size, calls, False, shape)
@@ -112,7 +139,8 @@ def ends(job: Job, load: Load) -> Iterator[Raw]:
         return
     heads = count * load.head * (1 + job.model.mtp_layers)
     if job.parallel.sequence_parallel:
-        yield Raw("tp", "head", "all_gather", dtype, size, 2 * heads, False, shape)
+        gathers = 2 * heads if trains else heads
+        yield Raw("tp", "head", "all_gather", dtype, size, gathers, False, shape)
         yield Raw("tp", "head", "reduce_scatter", dtype, size, heads, False, shape)
     else:
         yield Raw("tp", "head", "all_reduce", dtype, size, heads, False, shape)
@@ -184,10 +212,14 @@ def expert_parallel(job: Job, load: Load) -> Iterator[Raw]:
     """Every layer of experts: two all-to-alls forward, two backward (arXiv:2006.16668).
 
     A rank sends its own tokens·top_k·hidden; the busiest one `imbalance` times that. Ranks of etp
-    gather what they received and scatter what they made.
+    gather what they received and scatter what they made. Our own code tells how many rows come
+    before they do, and gathers and scatters by all-to-alls, since rows are not as many on each.
     """
     experts, mixed = job.model.experts, load.mixed
     if experts is None or not mixed:
+        return
+    if job.flat:
+        yield from _emitted(job, load)
         return
     own = job.tokens // job.cut
     visits = int(own * experts.top_k * (experts.capacity or experts.imbalance))
@@ -203,3 +235,16 @@ def expert_parallel(job: Job, load: Load) -> Iterator[Raw]:
         for collective in ("all_gather", "reduce_scatter"):
             words = f"{formula} x {etp}"
             yield Raw("etp", "tokens", collective, dtype, etp * size, passes, False, words)
+
+
+def _emitted(job: Job, load: Load) -> Iterator[Raw]:
+    """The messages of the emitted code, which `parlay verify` holds its ranks to."""
+    experts = job.model.experts
+    assert experts is not None
+    again = load.mixed if job.repeats("experts") else load.routed
+    share = experts.capacity or experts.imbalance
+    for one in of_experts.messages(job.spec, load.mixed, again=again, share=share):
+        dtype = one.dtype or job.dtypes.compute
+        size, formula = BYTES[dtype] * one.elements, f"{BYTES[dtype]} B x {one.elements}"
+        calls = one.calls * job.microbatches
+        yield Raw(one.group, one.what, one.collective, dtype, size, calls, False, formula)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from parlay.compiler.layout import Layout, Reach, Stage
+from parlay.compiler.ledger.adapters import rank_of
 from parlay.compiler.ledger.comm.context import Job, Load, together
 from parlay.compiler.ledger.comm.layers import (
     context_parallel,
@@ -18,8 +19,9 @@ from parlay.compiler.ledger.comm.step import data_parallel, once_a_step, pipelin
 from parlay.compiler.ledger.comm.wire import wire
 from parlay.compiler.ledger.communication import DTYPES
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
+from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.ledger.state import bytes_per_parameter
-from parlay.compiler.ledger.units import traffic
+from parlay.compiler.ledger.units import Traffic, expert_traffic, traffic
 from parlay.compiler.spec.blocks import Spec
 
 WIDE = {2: "bfloat16", 4: "float32", 8: "float64"}
@@ -76,6 +78,8 @@ def _of_stage(
     yield from expert_parallel(job, load)
     yield from pipeline(job, chunks)
     units = load.layers + load.embedding + load.head
+    if rank_of(job.spec) is not None:
+        held = trained_parameters(job.spec, chunks)
     yield from data_parallel(
         job.layout,
         _held(job, chunks) if held is None else held,
@@ -86,8 +90,16 @@ def _of_stage(
         weights=job.dtypes.compute,
         flat=job.flat,
         traffic=traffic(job.spec, chunks) if job.flat and parallel.zero >= 2 else None,
+        of_experts=_of_experts(job, chunks),
     )
     yield from once_a_step(job, chunks)
+
+
+def _of_experts(job: Job, chunks: Sequence[Stage]) -> Traffic | None:
+    """What our own code sends of routed experts under ZeRO 2 and 3."""
+    if not job.flat or job.parallel.zero < 2 or "edp" not in job.layout.kinds:
+        return None
+    return expert_traffic(job.spec, chunks, job.layout.size("edp"))
 
 
 def _held(job: Job, chunks: Sequence[Stage]) -> Parameters:

@@ -48,6 +48,7 @@ def data_parallel(
     weights: str,
     flat: bool = False,
     traffic: Traffic | None = None,
+    of_experts: Traffic | None = None,
 ) -> Iterator[Raw]:
     """Gradients and weights over the ZeRO groups (arXiv:1910.02054, section 7).
 
@@ -56,7 +57,7 @@ def data_parallel(
     microbatch. Under HSDP the shards' gradients are all-reduced over `replicate` once a step.
     `units` is in how many pieces a rank's weights travel each microbatch: its layers and ends. With
     `flat` ZeRO-1 sends one buffer, filled up to a multiple of the ranks; `traffic` is what our own
-    code sends of dense weights under ZeRO 2 and 3.
+    code sends of dense weights under ZeRO 2 and 3, `of_experts` what it sends of routed experts.
     """
     for number, kind in ((held.dense, "dense"), (held.expert, "expert")):
         if not number:
@@ -92,7 +93,7 @@ def data_parallel(
             return Raw(on, what, collective, dtype, size, calls * times, True, formula)
 
         ranks = layout.size(group)
-        known = traffic if kind == "dense" and zero >= 2 else None
+        known = (traffic if kind == "dense" else of_experts) if zero >= 2 else None
         if ranks > 1:
             if zero == 0:
                 yield raw(group, "gradients" + words, "all_reduce", gradients, number, buckets)
@@ -145,7 +146,7 @@ def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
         )
         return Raw(group, what, "all_reduce", dtypes.gradients, size, 1, False, formula, ranks)
 
-    if parallel.tp > 1 and parallel.sequence_parallel:
+    if parallel.tp > 1 and shared.partial(job.spec):
         yield summed("tp", "gradients of whole weights", shared.whole(job.spec, chunks))
     for group, elements in shared.sums(job.spec, chunks):
         # Neighbours in tp that hold one key/value head alike sum its gradient among themselves.

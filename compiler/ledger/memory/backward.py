@@ -43,9 +43,10 @@ def most(sizes: Sizes) -> Line:
     inner = sizes.width * sizes.tokens * -(-sizes.model.ffn // sizes.tp)
     stream, whole = sizes.stream()[0], sizes.width * sizes.tokens * sizes.model.hidden
     weight = sizes.width * sizes.model.hidden * -(-sizes.model.ffn // sizes.tp)
+    frozen = sizes.train.lora is not None
 
     def held(point: _Point) -> int:
-        parts = (stream, whole, inner, weight)
+        parts = (stream, whole, inner, 0 if frozen else weight)
         counts = (point.stream, point.whole, point.inner, point.weight)
         return sum(part * count for part, count in zip(parts, counts, strict=True))
 
@@ -56,7 +57,7 @@ def most(sizes: Sizes) -> Line:
             (point.stream, stream, "stream"),
             (point.whole, whole, "whole stream"),
             (point.inner, inner, "inner"),
-            (point.weight, weight, "weight"),
+            (0 if frozen else point.weight, weight, "weight"),
         )
         if count
     )
@@ -119,6 +120,8 @@ def head(sizes: Sizes) -> tuple[Line, ...]:
 
 def embedding(sizes: Sizes) -> tuple[Line, ...]:
     """The backward of the embedding: the gradient of its output, gathered, and of its weight."""
+    if sizes.train.lora is not None:
+        return ()
     whole, weight = sizes.width * sizes.tokens * sizes.model.hidden, _end_weight(sizes)
     formula = f"{whole} + {weight}"
     source = sizes.stack.source
@@ -135,4 +138,6 @@ def tied(sizes: Sizes) -> tuple[Line, ...]:
 
 
 def _end_weight(sizes: Sizes) -> int:
+    if sizes.train.lora is not None:  # frozen
+        return 0
     return sizes.width * sizes.vocab * sizes.model.hidden

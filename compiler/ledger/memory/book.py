@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.memory import (
     backward,
     ends,
+    late,
     libraries,
     sharded,
     states,
     temporaries,
 )
-from parlay.compiler.ledger.memory.chunk import Count, LayerKept, Layers
+from parlay.compiler.ledger.memory.chunk import LayerKept, Layers
 from parlay.compiler.ledger.memory.flight import in_flight
+from parlay.compiler.ledger.memory.holding import Holding, Kept
 from parlay.compiler.ledger.memory.record import Line, Moment, Part, RankClass
 from parlay.compiler.ledger.memory.sizes import Sizes, sizes_of
 from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stage_parameters
@@ -52,19 +54,6 @@ def parameters_of(spec: Spec, chunk: Stage) -> Parameters:
     )
 
 
-class Kept(NamedTuple):
-    """Chunks that hold alike: parameters on one rank, layers by kind, and of one microbatch what
-    those keep (`value_bytes`), in words, and the layers of them that keep more than their input."""
-
-    number: int
-    held: Parameters
-    counts: tuple[Count, ...]
-    value_bytes: int
-    words: tuple[tuple[str, str, int], ...]  # name, formula and bytes of each of `counts`
-    layers: int
-    ends: bool  # an embedding or a head
-
-
 class Book:
     """One account: each kind of layer, chunk and state is worked out once."""
 
@@ -76,13 +65,12 @@ class Book:
         self.shards = states.shards_of(layout)
         self.each = states.each_parameter(spec)
         self.kept: dict[Parameters, states.Kept] = {}
-        self.chunks: dict[tuple[int, int, bool, bool, int], Kept] = {}
+        self.chunks: dict[tuple[object, ...], Kept] = {}
         self.by_stage: list[list[Stage]] = [[] for _ in range(spec.parallel.pp)]
         for chunk in sorted(layout.stages, key=lambda chunk: chunk.chunk):
             self.by_stage[chunk.stage].append(chunk)
         self.always: dict[Parameters, tuple[Part, Moment]] = {}
-        self.moments: dict[tuple[object, ...], tuple[Moment, ...]] = {}
-        self.ends: dict[tuple[bool, bool, int, bool], Lines] = {}
+        self.holdings: dict[tuple[object, ...], Holding] = {}
         self.inside: dict[bool, Part] = {}
         self.beside: dict[tuple[object, ...], tuple[sharded.Passing, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
@@ -91,7 +79,6 @@ class Book:
         assert train is not None
         self.microbatches = train.global_batch // (train.micro_batch * spec.parallel.dp)
         self.ranks = layout.world // spec.parallel.pp
-        self.layer_total = self.of_layer(experts=False).total if self.alike else 0
         recompute = train.recompute
         # Which layers with experts are computed again hangs on where a chunk begins.
         self.placed = not self.alike and recompute.name == "full" and bool(recompute.options)
@@ -104,61 +91,45 @@ class Book:
 
     def rank_class(self, stage: int) -> RankClass:
         """What the ranks of pipeline rank `stage` hold, moment by moment."""
-        spec, chunks = self.spec, self.by_stage[stage]
-        kept = [self.chunk(chunk) for chunk in chunks]
-        held = kept[0].held
-        for each in kept[1:]:
-            held += each.held
+        parallel, chunks = self.spec.parallel, self.by_stage[stage]
+        receives = stage > 0 or len(chunks) > 1
+        known = (receives, *map(self.same, chunks))
+        if known not in self.holdings:
+            self.holdings[known] = self.holding(chunks, receives)
+        one = self.holdings[known]
         flight = in_flight(
-            spec.parallel.schedule,
-            pp=spec.parallel.pp,
+            parallel.schedule,
+            pp=parallel.pp,
             microbatches=self.microbatches,
             stage=stage,
-            weights=tuple([each.value_bytes for each in kept]),
+            weights=one.weights,
         )
-        receives = stage > 0 or len(chunks) > 1
-        known = (*[each.number for each in kept], flight, receives)
-        if known not in self.moments:
-            inner = not any(each.ends for each in kept)
-            of_stage = self.inner if inner else self.outer
-            self.moments[known] = tuple(of_stage(chunks, kept, held, flight, receives))
-        return RankClass(stage, self.ranks, held, flight, self.moments[known])
+        if late.splits(self.sizes):
+            found = (*late.moments(self, one, stage), one.update)
+            return RankClass(stage, self.ranks, one.held, flight, found)
+        if flight not in one.moments:
+            of_stage = self.outer if one.ends else self.inner
+            one.moments[flight] = tuple(of_stage(one, flight))
+        return RankClass(stage, self.ranks, one.held, flight, one.moments[flight])
 
-    def inner(
-        self,
-        chunks: list[Stage],
-        kept: list[Kept],
-        held: Parameters,
-        flight: tuple[int, ...],
-        receives: bool,
-    ) -> Iterator[Moment]:
+    def inner(self, one: Holding, flight: tuple[int, ...]) -> Iterator[Moment]:
         """The moments of a step without embedding and head."""
-        always, update = self.states(held)
-        _, running = self.passing(kept, 0, receives, head=False, again=True)
-        activations = self.activations(chunks, kept, flight)
-        yield Moment.of("backward", always, activations, self.backward(kept), running)
-        yield update
+        kept = self.activations(one, flight)
+        yield Moment.of("backward", one.always, kept, one.behind)
+        yield one.update
 
-    def outer(
-        self,
-        chunks: list[Stage],
-        kept: list[Kept],
-        held: Parameters,
-        flight: tuple[int, ...],
-        receives: bool,
-    ) -> Iterator[Moment]:
+    def outer(self, one: Holding, flight: tuple[int, ...]) -> Iterator[Moment]:
         """The moments of a step with embedding or head."""
-        sizes = self.sizes
-        always, update = self.states(held)
-        received = self.received if receives else ()
-        activations = self.activations(chunks, kept, flight)
+        sizes, always, chunks = self.sizes, one.always, one.chunks
+        received = self.received if one.receives else ()
+        activations = self.activations(one, flight)
         head = next((i for i, chunk in enumerate(chunks) if chunk.head), None)
         first = next((i for i, chunk in enumerate(chunks) if chunk.embedding), None)
         tied = first is not None and head is not None and sizes.model.tied_embeddings
         heads = head is not None and not tied
         again = not tied or sizes.model.embedding_norm
         end = sizes.vocab * sizes.model.hidden
-        passed, running = self.passing(kept, end, receives, head=heads, again=again)
+        passed, running = self.passing(one.kept, end, one.receives, head=heads, again=again)
         beside, rest = NOTHING, activations
         if head is not None:
             saved, transient = ends.loss_lines(sizes, max(1, flight[head]))
@@ -173,14 +144,39 @@ class Book:
                 beside = Part.of(beside.lines, backward.tied(sizes))
             # Where one chunk is all there is, its backward has the head behind it.
             if len(chunks) == 1:
-                rest = self.activations(chunks, kept, flight, before_layers=False)
-        yield Moment.of("backward", always, rest, beside, self.backward(kept), running)
+                rest = self.activations(one, flight, before_layers=False)
+        yield Moment.of("backward", always, rest, beside, self.backward(one.kept), running)
         if first is not None and sizes.stack.traced:
             left = [number - (place == first) for place, number in enumerate(flight)]
-            rest = self.activations(chunks, kept, tuple(left))
+            rest = self.activations(one, tuple(left))
             now = Part.of(backward.embedding(sizes), passed.embedding)
             yield Moment.of("backward of the embedding", always, rest, beside, now)
-        yield update
+        yield one.update
+
+    def holding(self, chunks: list[Stage], receives: bool) -> Holding:
+        """What ranks of these chunks hold, whatever is in flight."""
+        kept = tuple([self.chunk(chunk) for chunk in chunks])
+        held = kept[0].held
+        for each in kept[1:]:
+            held += each.held
+        always, update = self.states(held)
+        with_ends = any(chunk.embedding or chunk.head for chunk in chunks)
+        behind = NOTHING
+        if not with_ends:
+            _, running = self.passing(kept, 0, receives, head=False, again=True)
+            behind = self.backward(kept).beside(running)
+        return Holding(
+            chunks=tuple(chunks),
+            kept=kept,
+            weights=tuple([each.value_bytes for each in kept]),
+            held=held,
+            always=always,
+            update=update,
+            behind=behind,
+            receives=receives,
+            ends=with_ends,
+            moments={},
+        )
 
     # ── Parts, each worked out once ───────────────────────────────────────────
 
@@ -195,10 +191,10 @@ class Book:
         return self.always[held]
 
     def passing(
-        self, kept: list[Kept], end: int, receives: bool, *, head: bool, again: bool
+        self, kept: Sequence[Kept], end: int, receives: bool, *, head: bool, again: bool
     ) -> tuple[sharded.Passing, Part]:
         """What sharding makes whole for a while, and all that runs beside a layer's backward."""
-        layer = self.layer_total or self.biggest(kept).total
+        layer = self.biggest(kept).total
         key = (layer, end, receives, head, again)
         if key not in self.beside:
             passed = sharded.Passed(
@@ -215,7 +211,7 @@ class Book:
             self.beside[key] = passed, Part.of(received, self.running, passed.layers)
         return self.beside[key]
 
-    def backward(self, kept: list[Kept]) -> Part:
+    def backward(self, kept: Sequence[Kept]) -> Part:
         """What the backward of the layer that saves most holds while it runs."""
         layer = self.costliest(kept)
         if layer.experts not in self.inside:
@@ -224,42 +220,38 @@ class Book:
         return self.inside[layer.experts]
 
     def activations(
-        self,
-        chunks: list[Stage],
-        kept: list[Kept],
-        flight: tuple[int, ...],
-        *,
-        before_layers: bool = True,
+        self, one: Holding, flight: tuple[int, ...], *, before_layers: bool = True
     ) -> Part:
         """What all chunks keep of the microbatches in flight."""
         lines: list[Line] = []
         value = layers = 0
-        for chunk, each, number in zip(chunks, kept, flight, strict=True):
+        many = len(flight) > 1
+        for place, number in enumerate(flight):
             if number <= 0:
                 continue
-            times = f"{number} microbatches x (" if number > 1 else ""
-            of_chunk = f" of chunk {chunk.chunk}" if len(chunks) > 1 else ""
-            for name, formula, one in each.words:
-                if one:
-                    words = f"{times}{formula})" if times else formula
-                    lines.append(Line(ACTIVATIONS, name + of_chunk, number * one, words, SAVED))
-            value += number * each.value_bytes
-            layers += number * each.layers
-            for line in self.end(chunk, number, before_layers):
-                lines.append(line)
-                value += line.value_bytes
+            kept = one.kept[place]
+            of_chunk = f" of chunk {one.chunks[place].chunk}" if many else ""
+            for name, formula, bytes_ in kept.words:
+                if number > 1:
+                    formula = f"{number} microbatches x ({formula})"
+                lines.append(Line(ACTIVATIONS, name + of_chunk, number * bytes_, formula, SAVED))
+            value += number * kept.value_bytes
+            layers += number * kept.layers
+            if kept.ends:
+                chunk = one.chunks[place]
+                found = ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
+                lines += [line for line in found if line.value_bytes]
+                value += sum([line.value_bytes for line in found])
+                continue
+            for category, name, bytes_, formula, source in kept.beside:
+                if number > 1:
+                    formula = f"{number} x {formula}"
+                lines.append(Line(category, name, number * bytes_, formula, source))
+                value += number * bytes_
         for line in libraries.rounding(self.sizes.stack, layers):
             lines.append(line)
             value += line.value_bytes
         return Part(tuple(lines), value)
-
-    def end(self, chunk: Stage, number: int, before_layers: bool) -> Lines:
-        """What the ends of a chunk keep of `number` microbatches."""
-        asked = (chunk.embedding, chunk.head, number, before_layers)
-        if asked not in self.ends:
-            lines = ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
-            self.ends[asked] = tuple([line for line in lines if line.value_bytes])
-        return self.ends[asked]
 
     @cached_property
     def running(self) -> Lines:
@@ -279,37 +271,43 @@ class Book:
         held = libraries.lines(self.sizes, self.spec.cluster.node.gpu)
         return (*reserve(self.spec), *held)
 
+    def same(self, chunk: Stage) -> tuple[object, ...]:
+        """What two chunks have in common that hold and keep alike."""
+        _, _, first, last, *alone = chunk
+        if self.alike:
+            return (last - first, *alone)
+        experts = self.sizes.model.experts
+        assert experts is not None
+        mixed = experts.layers_before(last + 1) - experts.layers_before(first)
+        return (last - first, mixed, first if self.placed else 0, *alone)
+
     def chunk(self, chunk: Stage) -> Kept:
-        """What a chunk holds and keeps; all that differs is layers, experts and ends."""
-        experts, mixed = self.sizes.model.experts, 0
-        if experts is not None:
-            mixed = experts.layers_before(chunk.last + 1) - experts.layers_before(chunk.first)
-        first = chunk.first if self.placed else 0
-        key = (chunk.layers, mixed, chunk.embedding, chunk.head, first)
+        """What a chunk holds and keeps."""
+        key = self.same(chunk)
         if key not in self.chunks:
             counts = self.layers.counts(chunk)
             for part in counts:
                 self.used.setdefault(part.layer.experts, part.layer)
-            self.chunks[key] = Kept(
-                len(self.chunks),
+            with_ends = chunk.embedding or chunk.head
+            self.chunks[key] = Kept.of(
                 parameters_of(self.spec, chunk),
                 counts,
-                sum(part.value_bytes for part in counts),
-                tuple(_words(part) for part in counts),
-                sum(part.layers - part.again for part in counts),
-                chunk.embedding or chunk.head,
+                () if with_ends else ends.end_lines(self.layers, chunk, 1),
+                ends=with_ends,
             )
         return self.chunks[key]
 
-    def costliest(self, kept: list[Kept]) -> LayerKept:
+    def costliest(self, kept: Sequence[Kept]) -> LayerKept:
         """The layer that saves most."""
         if self.alike:
-            return kept[0].counts[0].layer
+            return self.layers.dense
         kinds = [part.layer for each in kept for part in each.counts]
         return max(kinds, key=lambda each: each.whole_bytes)
 
-    def biggest(self, kept: list[Kept]) -> Parameters:
+    def biggest(self, kept: Sequence[Kept]) -> Parameters:
         """The parameters of the largest layer of the chunks, on one rank."""
+        if self.alike:
+            return self.of_layer(experts=False)
         kinds = {part.layer.experts for each in kept for part in each.counts if part.layers}
         return max((self.of_layer(kind) for kind in kinds), key=lambda each: each.total)
 
@@ -334,18 +332,3 @@ class Book:
             local = -(-experts.count // parallel.ep)
             return model.hidden * -(-experts.ffn // parallel.etp) * local
         return model.hidden * max(-(-model.ffn // parallel.tp), self.sizes.heads * model.head_dim)
-
-
-def _words(part: Count) -> tuple[str, str, int]:
-    """Name, formula and bytes of what layers keep of one microbatch."""
-    kept = part.layer
-    terms = [
-        f"{layers} x {each}"
-        for layers, each in (
-            (part.layers - part.again, kept.kept_bytes),
-            (part.again, kept.input_bytes),
-        )
-        if layers
-    ]
-    name = f"{part.layers} {'expert' if kept.experts else 'dense'} layers"
-    return name, " + ".join(terms), part.value_bytes

@@ -35,8 +35,11 @@ def end_lines(
         lines.append(_line("cosines and sines", value, formula))
     if chunk.head and sizes.stack.final_norm and model.final_norm:
         value, formula = sizes.stream()
-        formula = f"{2 * normed} x {formula}"
-        lines.append(_line("final norm input and output", 2 * normed * value, formula))
+        # A frozen head asks for no gradient of its weight, and keeps no input.
+        both = 2 if sizes.train.lora is None else 1
+        formula = f"{both * normed} x {formula}"
+        name = "final norm input" + " and output" * (both - 1)
+        lines.append(_line(name, both * normed * value, formula))
     if chunk.head and model.mtp_layers:
         experts = model.experts is not None and model.experts.holds(model.layers - 1)
         one = (layers.mixed if experts else layers.dense).kept_bytes + 4 * sizes.stream()[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from parlay.compiler.spec.schema import Setting
 from parlay.runtime import timeline_split as split
@@ -39,6 +39,89 @@ def in_flight(
         case "interleaved":
             return _interleaved(pp, microbatches, stage, tuple(weights))
     return _listed(schedule.name, pp, min(microbatches, 4 * pp), stage, tuple(weights))
+
+
+class Halves(NamedTuple):
+    """Microbatches of each chunk between their forward and their backward, and those whose weight
+    gradients are put off."""
+
+    whole: tuple[int, ...]
+    late: tuple[int, ...]
+
+
+class Moments(NamedTuple):
+    """What a rank holds when it holds most, by chunk: after a forward of the chunk, before and
+    after a backward, before the weight gradients that one has put off. None where there is none;
+    `splits` says whether the backward before and after which it holds most puts them off."""
+
+    forward: tuple[Halves | None, ...]
+    before: tuple[Halves | None, ...]
+    after: tuple[Halves | None, ...]
+    weights: tuple[Halves | None, ...]
+    splits: tuple[bool, ...]
+
+
+def halves(
+    schedule: Setting,
+    *,
+    pp: int,
+    microbatches: int,
+    stage: int,
+    whole: Sequence[int],
+    late: Sequence[int],
+) -> Moments:
+    """The moments of pipeline rank `stage` under a schedule that splits the backward.
+
+    `whole` and `late` are bytes of one microbatch by chunk, before and after the first half.
+    """
+    few = min(microbatches, 4 * pp)
+    return _halves(schedule.name, pp, few, stage, tuple(whole), tuple(late))
+
+
+@cache
+def _halves(
+    name: str, pp: int, microbatches: int, stage: int, whole: tuple[int, ...], late: tuple[int, ...]
+) -> Moments:
+    now, put_off = [0] * len(whole), [0] * len(whole)
+    most: dict[tuple[str, int], tuple[int, Halves]] = {}
+
+    def held(moment: str, chunk: int) -> None:
+        value = sum(n * each for n, each in zip(now, whole, strict=True))
+        value += sum(n * each for n, each in zip(put_off, late, strict=True))
+        if value > most.get((moment, chunk), (-1, None))[0]:
+            most[moment, chunk] = value, Halves(tuple(now), tuple(put_off))
+
+    for action in LISTED[name](pp, microbatches, stage):
+        chunk = action.stage // pp
+        match action.kind:
+            case "F":
+                now[chunk] += 1
+                held("F", chunk)
+            case "W":
+                held("W", chunk)
+                put_off[chunk] -= 1
+            case kind:
+                held(f"before {kind}", chunk)
+                now[chunk] -= 1
+                put_off[chunk] += kind == "I"
+                held(f"after {kind}", chunk)
+
+    def of(moment: str, chunk: int) -> Halves | None:
+        return most[moment, chunk][1] if (moment, chunk) in most else None
+
+    chunks = range(len(whole))
+    split = [
+        most.get(("after I", chunk), (-1,))[0] >= most.get(("after B", chunk), (-1,))[0]
+        for chunk in chunks
+    ]
+    kinds = ["I" if each else "B" for each in split]
+    return Moments(
+        tuple([of("F", chunk) for chunk in chunks]),
+        tuple([of(f"before {kinds[chunk]}", chunk) for chunk in chunks]),
+        tuple([of(f"after {kinds[chunk]}", chunk) for chunk in chunks]),
+        tuple([of("W", chunk) for chunk in chunks]),
+        tuple(split),
+    )
 
 
 @cache

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parlay.compiler.ledger.adapters import low_rank
 from parlay.compiler.ledger.memory.mixture import mixture
 from parlay.compiler.ledger.memory.record import TRANSFORMER, Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
+
+LORA = "arXiv:2106.09685"
 
 
 def layer(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
@@ -21,6 +24,7 @@ def layer(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
         *_around(sizes),
         *_attention(sizes),
         *(mixture(sizes) if experts else mlp(sizes)),
+        *(() if sizes.train.lora is None else _low_rank(sizes, experts=experts)),
     )
 
 
@@ -60,6 +64,17 @@ def _around(sizes: Sizes) -> Iterator[Saved]:
     if model.dropout:
         mask, words = sizes.stream(1)
         yield Saved("dropout masks", None, 2 * mask, f"2 x {words}", TRANSFORMER)
+
+
+def _low_rank(sizes: Sizes, *, experts: bool) -> Iterator[Saved]:
+    """The low-rank features of each projection with an adapter, of all tokens."""
+    assert sizes.train.lora is not None
+    rank: int = sizes.train.lora["rank"]
+    attention, inner = low_rank(sizes.model, rank)
+    for name, part, features in (("attention", None, attention), ("mlp", "mlp", inner)):
+        if not (experts and name == "mlp"):
+            size, formula = sizes.inner(features + rank, sizes.width)
+            yield Saved(f"low-rank features of {name}", part, size, formula, LORA)
 
 
 def mlp(sizes: Sizes) -> Iterator[Saved]:

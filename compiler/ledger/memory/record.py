@@ -43,6 +43,10 @@ class Part(NamedTuple):
         lines = [line for group in groups for line in group if line.value_bytes]
         return cls(tuple(lines), sum([line.value_bytes for line in lines]))
 
+    def beside(self, other: Part) -> Part:
+        """Both together."""
+        return Part(self.lines + other.lines, self.value_bytes + other.value_bytes)
+
 
 class Moment(NamedTuple):
     """What a rank holds at one moment of a step."""
@@ -56,9 +60,9 @@ class Moment(NamedTuple):
         """The moment at which `parts` are held together."""
         lines: tuple[Line, ...] = ()
         value = 0
-        for part in parts:
-            lines += part.lines
-            value += part.value_bytes
+        for held, bytes_ in parts:
+            lines += held
+            value += bytes_
         return cls(name, lines, value)
 
     @property

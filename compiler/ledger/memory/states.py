@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from parlay.compiler.layout import Layout
+from parlay.compiler.layout import Layout, Stage
+from parlay.compiler.ledger.adapters import rank_of
 from parlay.compiler.ledger.memory.record import Line
 from parlay.compiler.ledger.memory.stack import Stack, stack_of
 from parlay.compiler.ledger.parameters import Parameters
+from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.ledger.state import State, bytes_per_parameter
-from parlay.compiler.spec.blocks import Spec
+from parlay.compiler.spec.blocks import Spec, Train
 
+LORA: Final = "arXiv:2106.09685"
 ZERO: Final = "arXiv:1910.02054, sections 3.1 and 5"
 
 
@@ -94,6 +97,30 @@ def kept(spec: Spec, held: Parameters, shards: Shards) -> Kept:
     return Kept(tuple(lines), 0 if on_disk else gone, gone if on_disk else 0)
 
 
+def _by_chunks(train: Train) -> bool:
+    """Whether our own code updates a chunk at a time, which it does where torch's AdamW, whose
+    moments are those of the masters, is not what is asked for."""
+    asked = train.optimizer
+    return asked.name == "sgd" or asked["states"] != "fp32" or bool(asked["kahan"])
+
+
+def adapter_lines(spec: Spec, chunks: Sequence[Stage], shards: Shards) -> Iterator[Line]:
+    """The state of adapters on frozen weights; ZeRO shards their masters and moments."""
+    if spec.train is None or rank_of(spec) is None:
+        return
+    each = bytes_per_parameter(replace(spec.train, lora=None))
+    number, ranks = trained_parameters(spec, chunks).dense, shards.dense
+    for category, name, width, cut in (
+        ("weights", "adapters", each.weights, 1),
+        ("gradients", "gradients of adapters", each.gradients, 1),
+        ("optimizer", "master weights of adapters", each.master, ranks),
+        ("optimizer", "optimizer moments of adapters", each.optimizer, ranks),
+    ):
+        cut = cut if spec.parallel.zero else 1
+        formula = f"{width:g} x {number}" + (f" / {cut}" if cut > 1 else "")
+        yield Line(category, name, round(number * width / cut), formula, LORA)
+
+
 def update_lines(spec: Spec, held: Parameters, shards: Shards, stack: Stack) -> Iterator[Line]:
     """What the optimizer step needs besides: gradients in the master's dtype, if they are not yet.
 
@@ -101,6 +128,8 @@ def update_lines(spec: Spec, held: Parameters, shards: Shards, stack: Stack) -> 
     """
     train, zero = spec.train, spec.parallel.zero
     if train is None or train.lora is not None or train.gradients != "bf16":
+        return
+    if train.stack == "parlay" and _by_chunks(train):
         return
     if train.master != "fp32" and train.precision != "fp32":
         return

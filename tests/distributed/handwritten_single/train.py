@@ -13,9 +13,10 @@ from parlay.runtime.data import Loader
 from parlay.runtime.log import Log
 from parlay.runtime.loss import Batch, valid_labels
 from parlay.runtime.mesh import own_device
+from parlay.runtime.optimizer import AdamW
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import cosine
-from parlay.runtime.shard import AdamW, Gradients
+from parlay.runtime.shard import Gradients
 from parlay.runtime.weights import Weights
 from torch import Tensor
 

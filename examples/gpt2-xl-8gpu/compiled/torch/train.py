@@ -17,10 +17,11 @@ from parlay.runtime.health import Health, must_be_finite
 from parlay.runtime.log import Log
 from parlay.runtime.loss import valid_labels
 from parlay.runtime.mesh import Mesh
+from parlay.runtime.optimizer import AdamW
 from parlay.runtime.pipeline import Batch
 from parlay.runtime.plan import Plan
 from parlay.runtime.schedule import cosine
-from parlay.runtime.shard import AdamW, ShardedGradients
+from parlay.runtime.shard import ShardedGradients
 from parlay.runtime.stop import Stop
 from parlay.runtime.weights import Weights
 from torch import Tensor

@@ -1,0 +1,88 @@
+"""Adapters on frozen weights compute what one process does with merged ones; planted faults are
+found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from .proving import Edit, par, prove, replaced  # noqa: E402
+from .shapes import model  # noqa: E402
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+LORA = "lora = lora(rank = 8, alpha = 16)"
+OFF = "sequence_parallel = off"
+
+LAYOUTS = {
+    "one process": ("qwen3", "", 1, ""),
+    "pieces, tied over stages, again": ("gpt2", "tp = 2, pp = 2", 4, "recompute = full"),
+    "heads on two ranks each, whole sequences": (
+        "qwen3",
+        f"tp = 4, {OFF}",
+        4,
+        "recompute = selective(activation)",
+    ),
+    "shards of adapters, both halves at once": ("falcon", "tp = 2, dp = 2, zero = 1", 4, ""),
+    "norms of all heads": ("olmo2", "tp = 2, dp = 2", 4, "recompute = selective(mlp)"),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_lora(name: str, tmp_path: Path) -> None:
+    shape, parallel, gpus, train = LAYOUTS[name]
+    text = par(parallel, gpus=gpus, model=model(shape), train=f"{LORA}, {train}")
+    result = prove(text, tmp_path)
+    assert result["passed"], (result["failures"], result["detail"])
+    for part in ("loss", "gradients", "norm", "initial", "weights"):
+        assert result[part]["compared"] > 0 and result[part]["max_relative_error"] <= 1e-10
+
+
+TWO = par("tp = 2", gpus=2, model=model("qwen2.5"), train=LORA)
+
+FAULTS: dict[str, tuple[Edit, set[str]]] = {
+    "a share that is not summed": (
+        replaced("train.py", "    job.gradients.sum_whole(axis=mesh.tp)\n", ""),
+        {"gradients", "norm", "weights", "collectives"},
+    ),
+    "weights that are not frozen": (
+        replaced("train.py", "        freeze(model)\n", ""),
+        {"gradients", "norm", "weights", "collectives"},
+    ),
+    "a piece that is taken for a whole": (
+        replaced("model.py", '    "o.lora_a": 1,\n', ""),
+        {"initial", "weights"},
+    ),
+}
+
+
+def failed(result: dict[str, Any]) -> set[str]:
+    parts = ("loss", "gradients", "norm", "initial", "weights")
+    found = {part for part in parts if not result[part]["passed"]}
+    return found | (set() if result["collectives"]["match"] else {"collectives"})
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault(name: str, tmp_path: Path) -> None:
+    edit, expected = FAULTS[name]
+    result = prove(TWO, tmp_path, edit=edit)
+    assert not result["passed"] and not result["detail"], result["detail"]
+    assert expected <= failed(result), result["failures"]
+
+
+def test_the_scale_of_an_adapter(tmp_path: Path) -> None:
+    """The first loss knows nothing of it: B is zero."""
+    from parlay.runtime.adapters import Adapted
+
+    def unscaled(self: Adapted, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.lora_a)
+
+    with mock.patch.object(Adapted, "low", unscaled):
+        result = prove(TWO, tmp_path)
+    assert {"gradients", "norm", "weights"} <= failed(result) and not result["detail"]
+    assert result["collectives"]["match"]
