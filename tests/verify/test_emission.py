@@ -61,6 +61,13 @@ FEATURES = {
         gpus=2,
         data="data { validation = 5% } checkpoint { every = 5 }",
     ),
+    "ring": par("cp = 2", gpus=2),
+    "ring, pp, saves": par(
+        "cp = 2, pp = 2, tp = 2, dp = 2", gpus=16, data="checkpoint { every = 5 }"
+    ),
+    "gathered, zero": par("cp = 2, dp = 2, zero = 1, cp_method = allgather", gpus=4),
+    "heads, math": par("cp = 2, cp_method = ulysses", gpus=2, train="attention = math"),
+    "heads, rings": par("cp = 4, cp_method = ulysses_ring(inner = 2, outer = 2)", gpus=4),
     "saves": par(data="checkpoint { every = 5 }"),
     "saves, tp": par("tp = 2", gpus=2, data='checkpoint { path = "saved", keep = 2 }'),
     "zero, saves": par("dp = 2, zero = 1", gpus=2, data="checkpoint { every = 5, async = on }"),
@@ -125,6 +132,10 @@ WORDS = {
     "Checkpoints": "saves",
     "start": "saves",
     "recompute": "again",
+    "head_tail": "ring rings gathered",
+    "context.ring": "ring rings",
+    "to_heads": "heads",
+    "mesh.cp": "ring heads gathered",
     "MATH": "math",
     "enumerate": "first every",
 }

@@ -27,7 +27,6 @@ def context(structure: Structure) -> dict[str, Any]:
         "sp": structure.sp,
         "class_name": Code(structure.class_name),
         "parameters": Code("plan: Plan, mesh: Mesh" if structure.model_meets else "plan: Plan"),
-        "of_attention": Code("plan: Plan, mesh: Mesh" if structure.meets else "plan: Plan"),
         "cut_parameters": Code("plan: Plan, mesh: Mesh" if structure.tp else "plan: Plan"),
         "arguments": Code("plan, mesh" if structure.model_meets else "plan"),
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import tuple_of
+from parlay.compiler.backends.torch.wrap import comment, tuple_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def parts(structure: Structure) -> list[str]:
         ]
     if structure.context == "ulysses_ring":
         lines += [
-            f"# {at('parallel.cp_method')}: neighbours deal out heads, rings go over the others.",
+            comment(4, f"{at('parallel.cp_method')}: neighbours deal out heads, others ring."),
             'mesh.split("cp", mesh.cp.size // plan.cp_inner, name="inner")',
             'mesh.across("cp", mesh.cp.size // plan.cp_inner, name="outer")',
         ]

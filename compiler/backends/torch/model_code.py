@@ -14,6 +14,7 @@ from parlay.compiler.spec.blocks import GATED
 def context(structure: Structure) -> dict[str, Any]:
     """What model.py.j2 prints."""
     tp, pp, sp = structure.tp, structure.pp, structure.sp
+    cuts = ["tp"] * tp + ["cp"] * bool(structure.context)
     imports = []
     pieces = ["attention"] if model_layer.calls_attention(structure) else []
     pieces += ["context"] if structure.context else []
@@ -44,7 +45,7 @@ def context(structure: Structure) -> dict[str, Any]:
         imports.append("from parlay.runtime.recompute import recompute")
     found = {
         "model_is": Code("One stage of the model" if pp else "The model"),
-        "cut_words": Code("".join(f", {cut} over {axis}" for cut, axis in _cuts(structure))),
+        "cut_words": Code(f", cut over {' and '.join(cuts)}" if cuts else ""),
         "sequence_words": Code(
             "; between them a rank holds its piece of the sequence" if sp else ""
         ),
@@ -64,6 +65,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "cut_tokens": bool(structure.context),
         "stage_cp": model_stage.knows_cp(structure),
         "tokens": Code("[b, s/cp]" if structure.context else "[b, s]"),
+        "labels": Code("" if structure.context else " [b, s]"),
         "shape": Code(f"[b, {_piece(structure)}, h]"),
         **model_layer.context(structure),
         **latent.context(structure),
@@ -93,13 +95,6 @@ def _with_late_weights(printed: dict[str, Any]) -> dict[str, Any]:
         else lines
         for name, lines in printed.items()
     }
-
-
-def _cuts(structure: Structure) -> Iterator[tuple[str, str]]:
-    if structure.tp:
-        yield "cut", "tp"
-    if structure.context:
-        yield "its sequences cut", "cp"
 
 
 def _piece(structure: Structure) -> str:

@@ -39,6 +39,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "plain_mlp": structure.plain_mlp,
         "mlp_says": Code(_mlp_says(structure)),
         "mlp_width": Code("" if structure.experts is None else ", *, ffn: int"),
+        "of_attention": Code("plan: Plan, mesh: Mesh" if structure.meets else "plan: Plan"),
         "attention_says": Code(
             f"{structure.at('model.heads')} over {structure.at('model.kv_heads')}."
         ),

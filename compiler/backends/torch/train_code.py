@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from parlay.compiler.backends.places import file_name
@@ -87,7 +88,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "cut_over": Code(structure.batch_axis.replace("_", " and ")),
         "of_batch": Code(", ".join([*map(at, _of_batch(structure)), at("parallel.zero")])),
         "valid_axis": Code(f", axis=mesh.{structure.batch_axis}" if structure.batch_axis else ""),
-        "piece": Code(_piece(structure)),
+        "sent_shape": [Code(line) for line in _shape(structure, "shape=(", indent=8, after="),")],
         "backward_says": Code(
             "Gradients summed over every axis; the mean loss of the global batch."
             if structure.mesh
@@ -113,10 +114,9 @@ def _validation(structure: Structure) -> dict[str, Any]:
     axis = f", axis=mesh.{structure.batch_axis}" if structure.batch_axis else ""
     lines = [mesh] if structure.mesh else []
     if structure.pp:
-        piece = _piece(structure)
         stages = "job.model.stages" if structure.chunked else "[job.model]"
         lines += [
-            f"shape = (plan.batch.micro_batch, {piece}, plan.model.hidden)",
+            *_shape(structure, "shape = (", indent=4),
             f"stages = {stages}",
             "forward = pipeline.forwards(job.timeline, stages=stages, axis=mesh.pp, shape=shape)",
         ]
@@ -161,8 +161,14 @@ def _loader(structure: Structure) -> list[str]:
     return call("data=Loader(", arguments, indent=8, after="),")
 
 
+def _shape(structure: Structure, before: str, *, indent: int, after: str = ")") -> list[str]:
+    """What travels between stages."""
+    sizes = ["plan.batch.micro_batch", _piece(structure), "plan.model.hidden"]
+    return call(before, sizes, indent=indent, after=after)
+
+
 def _piece(structure: Structure) -> str:
-    """The tokens of a sequence that travel between stages."""
+    """The tokens of a sequence in it."""
     cuts = [f"mesh.{axis}.size" for axis in structure.sequence_axes]
     by = f"({' * '.join(cuts)})" if len(cuts) > 1 else "".join(cuts)
     return f"plan.batch.seq // {by}" if cuts else "plan.batch.seq"
@@ -281,7 +287,9 @@ def _opening(structure: Structure) -> str:
     """What is trained and how it is cut: one line where that fits, else two paragraphs."""
     name, says = file_name(structure.phase.origins), _says(structure)
     line = f"Trains {name}: {says}."
-    return line if len(line) <= WIDTH - 3 else f"Trains {name}.\n\nThe layout is {says}."
+    if len(line) <= WIDTH - 3:
+        return line
+    return f"Trains {name}.\n\n" + textwrap.fill(f"The layout is {says}.", WIDTH)
 
 
 def _says(structure: Structure) -> str:

@@ -1,0 +1,175 @@
+"""Trains llama-405b-phases.par.
+
+The layout is tp 8 with sequence parallelism, dp 128 with ZeRO-1, pp 16 by one_f_one_b.
+
+Computes in bf16 over fp32 masters. Sizes stand in plan.json. `bash launch.sh` starts the ranks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from mesh import build as build_mesh
+from model import CUT, Stage
+from parlay.runtime import init, pipeline, precision, timeline
+from parlay.runtime.checkpoint import Checkpoints
+from parlay.runtime.data import Loader
+from parlay.runtime.health import Health, must_be_finite
+from parlay.runtime.log import Log
+from parlay.runtime.loss import valid_labels
+from parlay.runtime.mesh import Mesh
+from parlay.runtime.optimizer import AdamW
+from parlay.runtime.pipeline import Batch
+from parlay.runtime.plan import Plan
+from parlay.runtime.schedule import cosine
+from parlay.runtime.shard import ShardedGradients
+from parlay.runtime.stop import Stop
+from parlay.runtime.timeline import Timeline
+from parlay.runtime.weights import Weights
+from torch import Tensor
+
+# ── Job ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    plan: Plan
+    mesh: Mesh
+    model: Stage
+    weights: Weights
+    gradients: ShardedGradients
+    optimizer: AdamW
+    timeline: Timeline
+    data: Loader
+
+
+def build(plan: Plan) -> Job:
+    # parallel.order = [tp, cp, pp, dp] (llama-405b-pha..:22)
+    mesh = build_mesh(plan)
+
+    # parallel.tp = 8 (llama-405b-pha..:14), parallel.pp = 16 (llama-405b-pha..:16)
+    with torch.device("meta"):
+        model = Stage(plan, mesh, stage=plan.stages[mesh.pp.rank])
+
+    # train.precision = bf16 (llama-405b-pha..:29), train.gradients = fp32 (default)
+    compute = precision.dtype(plan.dtypes.compute)
+    weights = Weights(model, dtype=compute, device=mesh.device, cut=CUT, multiple=mesh.dp.size)
+    init.fill(model, plan=plan, cut=CUT, axis=mesh.tp)
+
+    # parallel.zero = 1 (llama-405b-pha..:21): masters and optimizer state are cut over dp.
+    gradients = ShardedGradients(
+        weights, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.dp
+    )
+
+    # train.optimizer = adamw(...) (llama-405b-pha..:31),
+    # train.master = fp32 (derived)
+    optimizer = AdamW(
+        weights,
+        gradients,
+        master=precision.dtype(plan.dtypes.master),
+        states=precision.dtype(plan.dtypes.optimizer),
+        betas=plan.optimizer.betas,
+        eps=plan.optimizer.eps,
+        weight_decay=plan.optimizer.weight_decay,
+    )
+    return Job(
+        plan=plan,
+        mesh=mesh,
+        model=model,
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        # parallel.schedule = one_f_one_b (llama-405b-pha..:18)
+        timeline=timeline.one_f_one_b(mesh.pp.size, plan.batch.microbatches),
+        # data.format = megatron (llama-405b-pha..:37)
+        data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
+    )
+
+
+# ── Forward and backward ──────────────────────────────────────────────────────
+
+
+def backward(job: Job, batch: Batch) -> Tensor | None:
+    """Gradients summed over every axis; the mean loss on ranks of the last stage."""
+    plan, mesh = job.plan, job.mesh
+    valid = None
+    if mesh.pp.last:
+        valid = valid_labels(batch, device=mesh.device, axis=mesh.dp)
+    loss = pipeline.run(
+        job.timeline,
+        stages=[job.model],
+        batch=batch,
+        valid=valid,
+        axis=mesh.pp,
+        shape=(plan.batch.micro_batch, plan.batch.seq // mesh.tp.size, plan.model.hidden),
+    )
+    if loss is not None:
+        dist.all_reduce(loss, group=mesh.dp.group)
+
+    # parallel.sequence_parallel = on (llama-405b-pha..:15): norms have seen a piece of the sequence
+    # each.
+    job.gradients.sum_whole(axis=mesh.tp)
+
+    # parallel.dp = 128 (llama-405b-pha..:42), parallel.zero = 1 (llama-405b-pha..:21)
+    job.gradients.reduce_scatter(axis=mesh.dp)
+    return loss
+
+
+# ── Update ────────────────────────────────────────────────────────────────────
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """train.lr_schedule = cosine(warmup = 0, min_lr = 8e-7) (llama-405b-pha..:44)"""
+    return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
+
+
+def update(job: Job, step: int) -> Tensor:
+    """The optimizer step; returns the norm of the gradients before they were clipped."""
+    # train.clip = 1 (llama-405b-pha..:33)
+    norm = job.gradients.norm(over=job.mesh.world, once=job.mesh.tp)
+    must_be_finite(norm, job.gradients, step=step)
+    job.gradients.clip(norm, limit=job.plan.clip)
+
+    job.optimizer.step(lr=learning_rate(job.plan, step))
+    job.weights.all_gather(axis=job.mesh.dp)
+    job.gradients.clear()
+    return norm
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    job = build(Plan.load(folder / "plan.json"))
+    mesh = job.mesh
+
+    # checkpoint.path = checkpoints (llama-405b-pha..:38), checkpoint.every = 100
+    # (llama-405b-pha..:38), checkpoint.keep = 4 (llama-405b-pha..:38)
+    saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
+    start = saves.resume()
+    job.weights.all_gather(axis=mesh.dp)
+    stop = Stop(mesh.device)
+
+    writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
+    log = Log(job.plan, writes=writes, folder=folder, start=start)
+    health = Health(job.plan, writes=writes, device=mesh.device)
+    for step in range(start, job.plan.steps):
+        loss = backward(job, health.over(step, job.data.batch(step)))
+        norm = update(job, step)
+        health.after(step, loss=loss, grad_norm=norm)
+        log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+        stopping = stop.asked()
+        saves.after(step, now=stopping)
+        if stopping:
+            break
+    saves.wait()
+    health.close()
+    log.close()
+    dist.destroy_process_group()
+    stop.leave()
+
+
+if __name__ == "__main__":
+    main()
