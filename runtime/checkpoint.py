@@ -6,7 +6,8 @@ Every save is a fresh folder, which one rename commits:
     checkpoints/step-00000100/           after 100 steps; counts where it has `committed.json`
         __0_0.distcp, …                  masters and moments, by torch.distributed.checkpoint
         .metadata                        its index
-        committed.json                   {"version", "step", "seed", "samples", "spec", "files"}
+        committed.json                   {"version", "step", "seed", "samples", "spec", "files"},
+                                         under fp16 "taken" and "loss_scale" too
 
 Weights are their masters, rounded, and are not saved a second time. The position in the data is
 two integers, the seed and the samples consumed; nothing else is random.
@@ -39,6 +40,7 @@ from parlay.runtime.foreign import INDEX, ForeignError, Reader, Writer, read_ind
 from parlay.runtime.mesh import Axis
 from parlay.runtime.optimizer import Optimizer
 from parlay.runtime.plan import Plan
+from parlay.runtime.scaling import LossScale
 from parlay.runtime.weights import Piecewise, Place, end_of, routed
 from torch import Tensor
 from torch.distributed.checkpoint import load, save
@@ -60,9 +62,15 @@ class Checkpoints:
     """
 
     def __init__(
-        self, plan: Plan, optimizer: Optimizer, *, folder: Path, tp: Axis | None = None
+        self,
+        plan: Plan,
+        optimizer: Optimizer,
+        *,
+        folder: Path,
+        tp: Axis | None = None,
+        scale: LossScale | None = None,
     ) -> None:
-        self.plan, self.optimizer, self.tp = plan, optimizer, tp
+        self.plan, self.optimizer, self.tp, self.scale = plan, optimizer, tp, scale
         asked = plan.checkpoint
         self.folder = Path(os.environ.get("PARLAY_OUT") or folder) / asked.path
         self.every, self.keep, self.beside = asked.every, asked.keep, asked.asynchronous
@@ -95,11 +103,14 @@ class Checkpoints:
         """Saves the state after `step` steps."""
         self.wait()
         state = self._state(self.optimizer.state_dict()["slices"])
+        scaled: dict[str, Any] = {}
+        if self.scale is not None:  # steps may have been left out
+            scaled = {"taken": self.optimizer.taken, "loss_scale": self.scale.state_dict()}
         if not self.beside:
-            self._write(state, step)
+            self._write(state, step, scaled)
             return
         state = {name: boxes.on_cpu() for name, boxes in state.items()}
-        self.under_way = Thread(target=self._beside, args=(state, step), name="checkpoint")
+        self.under_way = Thread(target=self._beside, args=(state, step, scaled), name="checkpoint")
         self.under_way.start()
 
     def wait(self) -> None:
@@ -138,13 +149,13 @@ class Checkpoints:
 
     # ── Writing ───────────────────────────────────────────────────────────────
 
-    def _beside(self, state: dict[str, Boxes], step: int) -> None:
+    def _beside(self, state: dict[str, Boxes], step: int, scaled: dict[str, Any]) -> None:
         try:
-            self._write(state, step)
+            self._write(state, step, scaled)
         except BaseException as failure:
             self.failure = failure
 
-    def _write(self, state: dict[str, Boxes], step: int) -> None:
+    def _write(self, state: dict[str, Boxes], step: int, scaled: dict[str, Any]) -> None:
         """Each rank writes and syncs its part; the first commits once all have."""
         name = f"step-{step:08}"
         staged = self.folder / self._agreed(lambda: self._fresh(name))
@@ -159,7 +170,7 @@ class Checkpoints:
         own = {path.name: digest(path) for path in written}
         sync_folder(staged)
         files = self._gathered(own)
-        self._agreed(lambda: self._commit(staged, name, files, step))
+        self._agreed(lambda: self._commit(staged, name, files, step, scaled))
 
     def _fresh(self, name: str) -> str:
         """A new folder for a save; what an earlier run left unfinished goes."""
@@ -173,7 +184,14 @@ class Checkpoints:
         (self.folder / fresh).mkdir(parents=True)
         return fresh
 
-    def _commit(self, staged: Path, name: str, files: dict[str, str], step: int) -> None:
+    def _commit(
+        self,
+        staged: Path,
+        name: str,
+        files: dict[str, str],
+        step: int,
+        scaled: dict[str, Any],
+    ) -> None:
         samples = step * self.plan.batch.global_batch
         manifest = {
             "version": 1,
@@ -182,6 +200,7 @@ class Checkpoints:
             "samples": samples,
             "spec": self.plan.spec,
             "files": files,
+            **scaled,
         }
         write_manifest(staged, manifest)
         staged.rename(self.folder / name)
@@ -240,7 +259,11 @@ class Checkpoints:
             planner=Loading(),
             process_group=self.group,
         )
-        self.optimizer.load_state_dict({"step": manifest["step"], "slices": found})
+        taken = manifest["step"]
+        if self.scale is not None:
+            taken = manifest.get("taken", taken)
+            self.scale.load_state_dict(manifest.get("loss_scale", self.scale.state_dict()))
+        self.optimizer.load_state_dict({"step": taken, "slices": found})
 
     def _wrong(
         self, folder: Path, files: Mapping[str, str], state: Mapping[str, Boxes]

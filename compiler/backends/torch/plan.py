@@ -26,6 +26,8 @@ without a word of who; jumps over the median of the last steps, and ranks beside
 are told. No field of the language says them."""
 
 
+LOSS_SCALE: Final = {"initial": 65536.0, "window": 2000, "least": 1.0}
+"""Where the scale of an fp16 loss starts, the steps after which it doubles, where it ends."""
 OPTIMIZER: Final = ("lr", "betas", "eps", "momentum", "weight_decay")
 
 
@@ -96,6 +98,7 @@ def plan_of(
         },
         "optimizer": _optimizer(train.optimizer),
         "lr_schedule": dict(train.lr_schedule.options),
+        **({"loss_scale": LOSS_SCALE} if train.precision == "fp16" else {}),
         "clip": train.clip,
         "init": {"std": model.init_std},
         "seed": train.seed,

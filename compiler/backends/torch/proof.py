@@ -8,7 +8,13 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
-from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, plan_of, replicates
+from parlay.compiler.backends.torch.plan import (
+    LOSS_SCALE,
+    expert_axes,
+    mesh_axes,
+    plan_of,
+    replicates,
+)
 from parlay.compiler.backends.torch.shrink import folded, shrink
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.ledger import parameters
@@ -34,6 +40,9 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
         )
         if replicates(phase.spec):
             plan["shard"] = spec.parallel.shard
+        assert phase.spec.train is not None
+        if phase.spec.train.precision == "fp16":  # the code scales, in float64 too
+            plan["loss_scale"] = LOSS_SCALE
         plan["data"].pop("validation", None)  # the few samples of a proof are all trained on
         plan["data"] |= {"format": "tokens", "path": "../tokens.bin"}
         yield {

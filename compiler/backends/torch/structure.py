@@ -194,6 +194,11 @@ class Structure:
         return "AdamW" if alike else "LeanAdamW"
 
     @property
+    def scaled(self) -> bool:
+        """Whether losses are scaled up, lest gradients vanish."""
+        return self.train.precision == "fp16"
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """When and where training is saved."""
         return self.phase.spec.checkpoint

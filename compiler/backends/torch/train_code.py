@@ -92,6 +92,12 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "where": [Code(line) for line in _where(structure)],
         "lr_schedule": Code(train.lr_schedule.name),
+        "compiles": train.compile,
+        "scaled": structure.scaled,
+        "scaled_up": Code(".double() / job.scale.value" if structure.scaled else ""),
+        "scaled_down": Code(
+            "None if loss is None else loss / job.scale.value" if pp else "loss / job.scale.value"
+        ),
         "optimizer_class": Code(structure.optimizer),
         "optimizer_arguments": [Code(argument) for argument in _optimizer(structure)],
         "clip": train.clip > 0,
@@ -134,12 +140,15 @@ def _loop(structure: Structure) -> dict[str, Any]:
     asked = [structure.at(f) for f in fields if origins.kind(f) is not Kind.DEFAULT]
     start = ", start=start" if structure.saves else ""
     writes = "writes" if structure.mesh else "True"
+    scale = ", scale=job.scale" if structure.scaled else ""
     return {
         "saves": structure.saves,
         "stop_device": Code("mesh.device" if structure.mesh else "job.device"),
         "saved_by": Code(", ".join(asked)),
-        "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
-        "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
+        "saves_arguments": Code(
+            ", tp=mesh.tp" * structure.tp + ", scale=job.scale" * structure.scaled
+        ),
+        "log_arguments": Code(f"writes={writes}, folder=folder{start}{scale}"),
         "health_arguments": Code(
             f"writes={writes}, device={'mesh.device' if structure.mesh else 'job.device'}"
         ),
@@ -294,9 +303,12 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from parlay.runtime.adapters import freeze"] if structure.adapted else []
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
+    if train.compile:
+        lines += ["from parlay.runtime.compiled import compile_layers"]
     lines += ["from parlay.runtime.data import Loader"]
     lines += ["from parlay.runtime.gather import gather_on_use"] if structure.gathers else []
-    lines += ["from parlay.runtime.health import Health, must_be_finite"]
+    needed = "Health" if structure.scaled else "Health, must_be_finite"
+    lines += [f"from parlay.runtime.health import {needed}"]
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
@@ -308,6 +320,7 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from parlay.runtime.plan import Plan"]
     if structure.scatters:
         lines += ["from parlay.runtime.scatter import ScatteredGradients"]
+    lines += ["from parlay.runtime.scaling import LossScale"] if structure.scaled else []
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
     held = [] if structure.scatters else expert_state.buffers(structure)
     lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []
