@@ -18,7 +18,7 @@ model {{
 cluster {{ nodes = {nodes}, node from "dgx-h100" }}
 parallel {{ {parallel} }}
 train {{
-  seq = 1024, micro_batch = 1, global_batch = 512, precision = bf16, steps = 100
+  seq = 1024, micro_batch = 1, global_batch = 512, precision = {precision}, steps = 100
   optimizer = adamw(lr = 1e-3), lr_schedule = cosine(warmup = 2, min_lr = 1e-4) {train}
 }}
 """
@@ -32,6 +32,7 @@ def checked(
     parallel: str = "ep = 8, zero = 1",
     train: str = "",
     nodes: int = 1,
+    precision: str = "bf16",
 ) -> pipeline.Job:
     path = folder / "job.par"
     path.write_text(
@@ -41,6 +42,7 @@ def checked(
             parallel=parallel,
             train=train and f", {train}",
             nodes=nodes,
+            precision=precision,
         )
     )
     return pipeline.check(path, ["torch"])
@@ -60,6 +62,11 @@ REFUSED = {
         {"experts": "router_bias = on", "train": "master = none"},
         "master",
     ),
+    "a loss that is scaled up": (
+        {"experts": "aux_loss = 0.01", "precision": "fp16"},
+        "precision",
+    ),
+    "compiled layers": ({"train": "compile = on"}, "compile"),
     "shared experts computed again alone": (
         {"experts": "shared = 1", "train": "recompute = selective(mlp)"},
         "recompute",
