@@ -114,7 +114,7 @@ def plan_of(
             **({"tensorboard": True} if spec.log.tensorboard else {}),
         },
         "health": HEALTH,
-        **({"lora": dict(train.lora.options)} if train.lora is not None else {}),
+        **({"lora": _lora(train.lora)} if train.lora is not None else {}),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
@@ -127,6 +127,11 @@ def plan_of(
     said = {"calibration": asdict(measured)} if measured and measured != Calibration() else {}
     plan["spec"] = hashlib.sha256(json.dumps(plan | said, sort_keys=True).encode()).hexdigest()
     return plan
+
+
+def _lora(lora: Setting) -> dict[str, Any]:
+    """Rank and scale of adapters, and the save of what they adapt where there is one."""
+    return {name: value for name, value in lora.options.items() if value is not None}
 
 
 def windowed(model: Model, train: Train) -> bool:

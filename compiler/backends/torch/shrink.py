@@ -232,7 +232,7 @@ def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Tr
 
 def _lora(lora: Setting) -> Setting:
     """Adapters of a size that shows: their scale is another than 1."""
-    return replace(lora, options={**lora.options, "rank": 3, "alpha": 5.0})
+    return replace(lora, options={**lora.options, "rank": 3, "alpha": 5.0, "base": None})
 
 
 def _recompute(recompute: Setting) -> Setting:

@@ -57,6 +57,12 @@ class Structure:
         return self.train.lora is not None
 
     @property
+    def based(self) -> bool:
+        """Whether the weights under adapters are those of a save."""
+        lora = self.train.lora
+        return lora is not None and lora["base"] is not None
+
+    @property
     def linears(self) -> str:
         """The module of the runtime with the linears that tp cuts."""
         return "adapters" if self.adapted else "tensor"

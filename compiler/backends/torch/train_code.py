@@ -53,6 +53,7 @@ def context(structure: Structure) -> dict[str, Any]:
             else f"{at('parallel.sequence_parallel')}: "
             "norms have seen a piece of the sequence each."
         ),
+        "based": structure.based,
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
@@ -144,6 +145,7 @@ def _loop(structure: Structure) -> dict[str, Any]:
     return {
         "saves": structure.saves,
         "stop_device": Code("mesh.device" if structure.mesh else "job.device"),
+        "base_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "saved_by": Code(", ".join(asked)),
         "saves_arguments": Code(
             ", tp=mesh.tp" * structure.tp + ", scale=job.scale" * structure.scaled
@@ -180,7 +182,8 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments += [copies] if (copies := copied.argument(structure)) else []
     axis = f"mesh.{structure.shard_axis}"
     if structure.adapted:
-        frozen = call("Weights(", [*arguments, "trained=False"], indent=4)
+        named = "frozen = " if structure.based else ""
+        frozen = call(f"{named}Weights(", [*arguments, "trained=False"], indent=4)
         padded = [f"multiple={axis}.size"] if structure.zero else []
         arguments = [*arguments, "trained=True", *padded]
         return [*frozen, *call("weights = Weights(", arguments, indent=4)]
@@ -301,6 +304,7 @@ def _imports(structure: Structure) -> list[str]:
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
     lines += ["from parlay.runtime.adapters import freeze"] if structure.adapted else []
+    lines += ["from parlay.runtime.base import load_base"] if structure.based else []
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
     if train.compile:
