@@ -30,6 +30,9 @@ REFUSED = {
     "`compile = on` beside `tp`": ("tp = 2", "compile = on", ""),
     "`compile = on` beside `zero`": ("zero = 3", "compile = on", ""),
     "`compile = on` beside `window`": ("", "compile = on", "window = window(size = 8)"),
+    "`offload = cpu(params)`": ("offload = cpu(optimizer, params)", "", ""),
+    "`offload` beside `zero = 2`": ("zero = 2, offload = cpu(optimizer)", "", ""),
+    "`offload = nvme(optimizer)`": ("offload = nvme(optimizer)", "", ""),
     "`precision = fp8`": ("", "precision = fp8", ""),
 }
 

@@ -26,7 +26,7 @@ SGD = par(
 LEAN = par("zero = 3", gpus=2, train="optimizer = adamw(lr = 1e-3, states = bf16, kahan = on)")
 
 
-HALF = par("pp = 2", gpus=2, train="precision = fp16")
+HALF = par("pp = 2, offload = cpu(optimizer)", gpus=2, train="precision = fp16")
 
 
 def failed(result: dict[str, Any]) -> set[str]:
@@ -35,11 +35,16 @@ def failed(result: dict[str, Any]) -> set[str]:
     return found | (set() if result["collectives"]["match"] else {"collectives"})
 
 
-@pytest.mark.parametrize(
-    "text", [SGD, LEAN, HALF], ids=["sgd, ZeRO-1", "bf16 moments, ZeRO-3", "fp16 scaled"]
-)
-def test_recipe(text: str, tmp_path: Path) -> None:
-    result = prove(text, tmp_path)
+RECIPES = {
+    "sgd, ZeRO-1": SGD,
+    "bf16 moments, compensated, ZeRO-3": LEAN,
+    "fp16, scaled, optimizer on the host": HALF,
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipe(name: str, tmp_path: Path) -> None:
+    result = prove(RECIPES[name], tmp_path)
     assert result["passed"], result["failures"]
     assert result["weights"]["compared"] > 0
 

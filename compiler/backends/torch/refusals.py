@@ -29,7 +29,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
         "zbv",
         "dualpipe_v",
     ),
-    "parallel.offload": ("none",),
+    "parallel.offload": ("none", "cpu"),
     "train.precision": ("fp32", "fp16", "bf16"),
     "train.gradients": ("fp32", "bf16"),
     "train.optimizer": ("adamw", "sgd"),
@@ -69,6 +69,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from _master(phase)
     yield from _recompute(phase)
     yield from _compile(phase)
+    yield from _offload(phase)
     if spec.train.steps is None and spec.train.tokens is None:
         yield error(
             CODE,
@@ -182,6 +183,31 @@ def _compile(phase: Phase) -> Iterator[Diagnostic]:
             help=["`compile = off`"],
         )
         return
+
+
+def _offload(phase: Phase) -> Iterator[Diagnostic]:
+    """What goes to the host: masters and moments, where there are masters, and no gradients."""
+    train, parallel = phase.spec.train, phase.spec.parallel
+    assert train is not None
+    offload = parallel.offload
+    if offload is None or offload.name != "cpu":
+        return
+    told: tuple[str, str] | None = None
+    if "params" in offload.flags:
+        told = "`offload = cpu(params)` yet", "it expresses `cpu(optimizer)`"
+    elif parallel.zero > 1 and parallel.dp > 1:
+        told = (
+            f"`offload` beside `zero = {parallel.zero}` yet",
+            "`zero = 1`, under which gradients stay where they are summed",
+        )
+    elif train.master != "fp32":
+        told = (
+            "`offload` without masters",
+            "`master = fp32`: the host updates masters, and brings back weights",
+        )
+    if told is not None:
+        place, words = phase.origins.label("parallel.offload", "masters and moments alone")
+        yield error(CODE, f"target torch cannot express {told[0]}", place, words, help=[told[1]])
 
 
 def _master(phase: Phase) -> Iterator[Diagnostic]:

@@ -192,12 +192,19 @@ class Structure:
 
     @property
     def optimizer(self) -> str:
-        """The class of the optimizer: torch's AdamW where masters and moments are in fp32."""
+        """The class of the optimizer: torch's AdamW where masters and moments are in fp32 and on
+        the GPU."""
         asked, dtypes = self.train.optimizer, dtypes_of(self.phase.spec)
         if asked.name == "sgd":
             return "SGD"
         alike = dtypes.master == dtypes.optimizer == "float32" and not asked["kahan"]
+        alike = alike and not self.offloads
         return "AdamW" if alike else "LeanAdamW"
+
+    @property
+    def offloads(self) -> bool:
+        """Whether masters and optimizer state are on the host."""
+        return self.parallel.offload.name == "cpu"
 
     @property
     def scaled(self) -> bool:

@@ -95,6 +95,9 @@ def context(structure: Structure) -> dict[str, Any]:
         "lr_schedule": Code(train.lr_schedule.name),
         "compiles": train.compile,
         "scaled": structure.scaled,
+        "offloaded": Code(
+            f",\n    # {structure.at('parallel.offload')}" if structure.offloads else ""
+        ),
         "scaled_up": Code(".double() / job.scale.value" if structure.scaled else ""),
         "scaled_down": Code(
             "None if loss is None else loss / job.scale.value" if pp else "loss / job.scale.value"
@@ -226,7 +229,8 @@ def _optimizer(structure: Structure) -> list[str]:
     else:
         names = ["betas", "eps", "weight_decay"]
     kahan = structure.train.optimizer.get("kahan")
-    return [f"{name}=plan.optimizer.{name}" for name in names] + ["kahan=True"] * bool(kahan)
+    arguments = [f"{name}=plan.optimizer.{name}" for name in names]
+    return [*arguments, *["kahan=True"] * bool(kahan), *["host=True"] * structure.offloads]
 
 
 def _gradients(structure: Structure) -> str:
