@@ -169,7 +169,8 @@ def gradients_of(
     visits = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for some, their_labels in batch:
         beside = Beside()
-        loss = loss + loss_sum(logits(config, leaves, some, beside), their_labels) / counted
+        points = logits(config, {**weights, **leaves}, some, beside)
+        loss = loss + loss_sum(points, their_labels) / counted
         auxiliary = auxiliary + sum(beside.losses) / len(batch)
         for name, one in beside.visits.items():
             visits[name] = visits[name] + one if name in visits else one
@@ -211,9 +212,12 @@ def train(facts: dict[str, Any], batches: list[list[tuple[Tensor, Tensor]]]) -> 
             **schedule,
         )
         learned = {one: weights[one] for one in weights if not one.endswith(CORRECTION)}
-        updated = updating.step(learned, gradients, lr=lr)
+        moved = [one for one in gradients if one not in learned]
+        updated = updating.step(
+            learned, {one: gradients[one] for one in gradients if one in learned}, lr=lr
+        )
         weights = {one: updated.get(one, weights[one]) for one in weights}
-        for name in weights.keys() - learned.keys():
+        for name in moved:
             # What it has for a gradient counts visits: up where there were less than the mean.
             assert config.experts is not None
             behind = gradients[name].sum() - len(gradients[name]) * gradients[name]

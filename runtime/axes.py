@@ -49,13 +49,11 @@ class Grid:
 
     def size(self, *axes: str) -> int:
         """The number of ranks in one group of `axes`."""
-        ranks, found = 1, 0
-        for name, size in self.sizes:
-            if name in axes:
-                ranks *= size
-                found += 1
-        if found != len(axes):
-            self._known(axes)
+        sizes, ranks = dict(self.sizes), 1
+        for name in set(axes):
+            if name not in sizes:
+                self._known(axes)
+            ranks *= sizes[name]
         return ranks
 
     def stride(self, axis: str) -> int:

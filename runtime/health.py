@@ -115,6 +115,8 @@ class Health:
             )
         if self.writes and loss is not None:
             for name, value in (("loss", loss), ("gradient norm", grad_norm)):
+                if not math.isfinite(float(value)):  # a step that was left out
+                    continue
                 if (usual := self.jumps[name].beyond(float(value))) is not None:
                     tell(f"step {step}: {name} {float(value):.4g}, of late {usual:.4g}")
         if (step + 1) % self.limits.straggler.every == 0:

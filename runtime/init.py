@@ -90,7 +90,7 @@ def _fill(
     if name.endswith(_VOCABULARY):
         shape[0] = plan.model.vocab
     std = plan.init.std
-    if name.endswith(_RESIDUAL):
+    if f".{name}".endswith(_RESIDUAL):
         std /= sqrt(2 * plan.model.layers)
     # This rank's piece of the weight; rows from shape[0] on are padding and stay zero.
     first = rank * rows if dim == 0 else 0

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 import torch
 from parlay.runtime.plan import Plan
+from parlay.runtime.scaling import LossScale
 
 SHOWN = ("loss", "validation_loss", "grad_norm", "lr", "tokens_per_second", "mfu")
 """What TensorBoard is shown of a line."""
@@ -28,11 +29,21 @@ class Log:
     A run that goes on from step `start` keeps the lines of the steps before it, and those alone.
     `step` counts from 0, `tokens` is cumulative, `seconds` is the time of one step (the mean since
     the last line, where only every n-th step is logged), `mfu` is null where no peak is known.
+    With a loss `scale` a line has `loss_scale`, of the next step, and `skipped`, the steps left out
+    so far.
     Where the plan asks for TensorBoard, the same numbers go to `tensorboard` beside it, by step.
     """
 
-    def __init__(self, plan: Plan, *, writes: bool, folder: Path, start: int = 0) -> None:
-        self.writes = writes
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        writes: bool,
+        folder: Path,
+        start: int = 0,
+        scale: LossScale | None = None,
+    ) -> None:
+        self.writes, self.scale = writes, scale
         self.every, self.steps = plan.log.every, plan.steps
         self.tokens_per_step = plan.batch.global_batch * plan.batch.seq
         self.flops_per_token, self.peak_flops = plan.flops_per_token, plan.peak_flops
@@ -80,7 +91,7 @@ class Log:
         mfu = None
         if self.peak_flops:
             mfu = self.flops_per_token * speed / (self.peak_flops * self.ranks)
-        line = {
+        line: dict[str, Any] = {
             "step": step,
             **{name: value if math.isfinite(value) else None for name, value in values.items()},
             "tokens": (step + 1) * self.tokens_per_step,
@@ -88,7 +99,11 @@ class Log:
             "seconds": seconds,
             "mfu": mfu,
         }
+        if self.scale is not None:
+            line |= {"loss_scale": self.scale.value, "skipped": self.scale.skipped}
         said = self._sentence(step=step, speed=speed, mfu=mfu, **values)
+        if self.scale is not None and not math.isfinite(values["grad_norm"]):
+            said += f"  left out, {self.scale.skipped} so far"
         if validation is not None:
             held = float(validation)
             line["validation_loss"] = held if math.isfinite(held) else None

@@ -49,7 +49,9 @@ class Optimizer:
     """Master weights of what a rank owns, and tensors of state of the same layout.
 
     Where `master` is another dtype than the weights', the weights are kept in it too and rounded
-    after each step; else they are their own masters.
+    after each step; else they are their own masters. With `host` masters and state are in the
+    memory of the host: each step takes the gradients there, computes there, and brings the rounded
+    weights back.
     """
 
     kinds: tuple[str, ...] = ()
@@ -58,12 +60,17 @@ class Optimizer:
     steer: Steer | None = None
     """What moves the corrections of routers, where there are some."""
 
-    def __init__(self, weights: Held, gradients: Owned, *, master: torch.dtype) -> None:
+    def __init__(
+        self, weights: Held, gradients: Owned, *, master: torch.dtype, host: bool = False
+    ) -> None:
         self.weights, self.gradients = weights, gradients
         self.regions = gradients.regions()
         self.own = [gradients.weights_of(region) for region in self.regions]
         # The same memory where the dtype is the same.
-        self.parts = [nn.Parameter(own.to(master), requires_grad=False) for own in self.own]
+        self.parts = [
+            nn.Parameter(own.to("cpu" if host else own.device, master), requires_grad=False)
+            for own in self.own
+        ]
         self.pieces = [
             [p for p in gradients.pieces if region.start <= p.start < region.stop]
             for region in self.regions
@@ -146,7 +153,7 @@ class Optimizer:
     def _round(self) -> None:
         """The owned weights are their master, rounded."""
         for own, part in zip(self.own, self.parts, strict=True):
-            if own.dtype != part.dtype:
+            if own.dtype != part.dtype or own.device != part.device:
                 own.copy_(part)
 
     # ── Chunks ────────────────────────────────────────────────────────────────
@@ -158,7 +165,8 @@ class Optimizer:
             whole = self.gradients.of(region)
             for at in range(0, len(part), CHUNK):
                 span = slice(at, at + CHUNK)
-                gradient = whole[span].to(wide(part.dtype))
+                # On its way to the host in its own dtype, which nothing has to be made for.
+                gradient = whole[span].to(part.device).to(wide(part.dtype))
                 kept = {kind: buffer[span] for kind, buffer in state.items()}
                 yield region.decays, gradient, part.data[span], kept
 
@@ -232,8 +240,9 @@ class LeanAdamW(Optimizer):
         eps: float,
         weight_decay: float,
         kahan: bool = False,
+        host: bool = False,
     ) -> None:
-        super().__init__(weights, gradients, master=master)
+        super().__init__(weights, gradients, master=master, host=host)
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.keep("exp_avg", states)
         self.keep("exp_avg_sq", states)
@@ -271,8 +280,9 @@ class SGD(Optimizer):
         states: torch.dtype,
         momentum: float,
         weight_decay: float,
+        host: bool = False,
     ) -> None:
-        super().__init__(weights, gradients, master=master)
+        super().__init__(weights, gradients, master=master, host=host)
         self.momentum, self.weight_decay = momentum, weight_decay
         if momentum:
             self.keep("momentum", states)

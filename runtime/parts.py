@@ -84,6 +84,10 @@ class GradientParts(Owned):
             dist.all_reduce(squares, group=over.group)
         return squares.sqrt()
 
+    def scale(self, by: float) -> None:
+        for part in (self.common, self.experts):
+            part.scale(by)
+
     def clip(self, norm: Tensor, *, limit: float) -> None:
         for part in (self.common, self.experts):
             part.clip(norm, limit=limit)

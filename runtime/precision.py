@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-_NAMES = ("float64", "float32", "bfloat16")
+_NAMES = ("float64", "float32", "bfloat16", "float16")
 
 
 def dtype(name: str) -> torch.dtype:

@@ -86,6 +86,10 @@ class Owned:
                 squares += torch.linalg.vector_norm(part, dtype=squares.dtype).square()
         return squares
 
+    def scale(self, by: float) -> None:
+        """Multiplies all gradients by `by`."""
+        self.own.mul_(by)
+
     def clip(self, norm: Tensor, *, limit: float) -> None:
         """Scales all gradients so that their norm, now `norm`, is at most `limit`; counts of visits
         stay what they are."""

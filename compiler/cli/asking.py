@@ -163,10 +163,12 @@ def plan(
 
 def compare(
     file: File,
-    metrics: Annotated[Path, typer.Argument(help="A metrics.jsonl.", show_default=False)],
+    metrics: Annotated[
+        list[Path], typer.Argument(help="A metrics.jsonl, or one a phase.", show_default=False)
+    ],
     json: Json = False,
 ) -> None:
-    """Set what is predicted beside what a run measured."""
+    """Set what is predicted of each phase beside what a run measured."""
     from parlay.compiler.commands.compare import run
 
     leave(run(file, metrics, json=json))

@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import broken, print_json, show
+from parlay.compiler.commands.printing import broken, plain, print_json, show
 from parlay.compiler.ledger.time import TimeLine, priceable, time_of
+from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WARM_UP = 3
 """Steps at the start that are left out where there are more: allocation, compilation, caches."""
@@ -37,34 +41,96 @@ class Compared:
         return self.predicted / self.measured - 1.0
 
 
-def run(file: Path, metrics: Path, *, json: bool = False) -> int:
-    """Prints the first phase's predictions beside the medians of `metrics`."""
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One phase beside the lines of one file.
+
+    `tokens` are those of a step, predicted and measured, where the run's tell them.
+    """
+
+    phase: str
+    metrics: Path
+    figures: tuple[Compared, ...]
+    steps: int
+    lines: int
+    tokens: tuple[int, int] | None
+
+    @property
+    def of_another(self) -> bool:
+        """Whether the run took other steps than the phase has."""
+        return self.tokens is not None and self.tokens[0] != self.tokens[1]
+
+
+def run(file: Path, metrics: Sequence[Path], *, json: bool = False) -> int:
+    """Prints every phase's predictions beside the medians of a run.
+
+    `metrics` is one file that stands beside all of them, or one a phase, in their order; 2 for
+    any other number, 1 where a step cannot be predicted or a file is no metrics.
+    """
     job = pipeline.load(file)
     if broken(job):
         return 1
-    phase = job.phases[0]
-    layout = pipeline.lay_out(phase)
-    if layout is None or phase.spec.train is None or not layout.stages:
-        show([pipeline.checked(job)], summary=True, stream=sys.stderr)
-        return 1
-    if not priceable(phase.spec):
+    if len(metrics) not in (1, len(job.phases)):
+        phases = "phase" if len(job.phases) == 1 else "phases"
         print(
-            f"parlay: {file} states no peak and memory bandwidth of its GPU, so that no step is "
-            "predicted; `parlay calibrate -o FILE` measures them",
+            f"parlay: {len(metrics)} files of metrics for {len(job.phases)} {phases}: one is "
+            "needed, or one a phase in their order",
             file=sys.stderr,
         )
-        return 1
+        return 2
+    found: list[Beside] = []
+    for number, phase in enumerate(job.phases):
+        path = metrics[number if len(metrics) > 1 else 0]
+        beside = _beside(job, phase, path)
+        if beside is None:
+            return 1
+        found.append(beside)
+    if json:
+        print_json(_document(found))
+        return 0
+    _print(found)
+    return 0
+
+
+def _beside(job: pipeline.Job, phase: Phase, metrics: Path) -> Beside | None:
+    """A phase beside a file; None where that was told to be impossible."""
+    layout = pipeline.lay_out(phase)
+    train = phase.spec.train
+    if layout is None or train is None or not layout.stages:
+        show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+        return None
+    if not priceable(phase.spec):
+        print(
+            f"parlay: {job.path} states no peak and memory bandwidth of its GPU, so that no step "
+            "is predicted; `parlay calibrate -o FILE` measures them",
+            file=sys.stderr,
+        )
+        return None
     lines = read(metrics)
     if isinstance(lines, str):
         print(f"parlay: {harmless(lines)}", file=sys.stderr)
-        return 1
-    found = compared(time_of(phase.spec, layout), lines)
-    if json:
-        figures = [asdict(one) | {"error": one.error} for one in found]
-        print_json({"version": 1, "steps": len(steady(lines)), "figures": figures})
-        return 0
-    _print(found, len(steady(lines)), len(lines))
-    return 0
+        return None
+    figures = tuple(compared(time_of(phase.spec, layout), lines))
+    taken = tokens_of(lines)
+    tokens = None if taken is None else (train.global_batch * train.seq, taken)
+    return Beside(phase.name, metrics, figures, len(steady(lines)), len(lines), tokens)
+
+
+def _document(found: Sequence[Beside]) -> dict[str, Any]:
+    """The first phase as ever, and all of them."""
+    phases = [
+        {
+            "name": each.phase,
+            "metrics": str(each.metrics),
+            "steps": each.steps,
+            "tokens_per_step": each.tokens
+            and {"predicted": each.tokens[0], "measured": each.tokens[1]},
+            "figures": [asdict(one) | {"error": one.error} for one in each.figures],
+        }
+        for each in found
+    ]
+    first = phases[0]
+    return {"version": 1, "steps": first["steps"], "figures": first["figures"], "phases": phases}
 
 
 def read(path: Path) -> list[dict[str, Any]] | str:
@@ -126,19 +192,44 @@ def compared(predicted: TimeLine, lines: Sequence[dict[str, Any]]) -> list[Compa
     ]
 
 
-def _print(found: Sequence[Compared], kept: int, lines: int) -> None:
+def tokens_of(lines: Sequence[dict[str, Any]]) -> int | None:
+    """Tokens of one step: those so far over the steps so far; None where no line tells both."""
+    for line in reversed(lines):
+        step, tokens = line.get("step"), line.get("tokens")
+        if isinstance(step, int) and isinstance(tokens, int) and step >= 0 and tokens > 0:
+            each, rest = divmod(tokens, step + 1)
+            return each if rest == 0 else None
+    return None
+
+
+def _print(found: Sequence[Beside]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(highlight=False)
+    for each in found:
+        if len(found) > 1:
+            console.print(plain(f'phase "{each.phase}"'), style="bold")
+        _print_one(console, each)
+
+
+def _print_one(console: Console, each: Beside) -> None:
+    from rich.table import Table
+
     table = Table(box=None, header_style="bold")
     for title in ("", "predicted", "measured", "", "error"):
         table.add_column(title, justify="right" if title else "left")
-    for one in found:
+    for one in each.figures:
         table.add_row(
             one.figure, f"{one.predicted:.4g}", f"{one.measured:.4g}", one.unit, f"{one.error:+.1%}"
         )
     console.print(table)
-    if any(one.measured and not LEAST < one.predicted / one.measured < 1 / LEAST for one in found):
+    ratios = [one.predicted / one.measured for one in each.figures if one.measured]
+    if each.tokens is not None and each.of_another:
+        predicted, measured = each.tokens
+        console.print(
+            f"a step of the run has {measured:,} tokens, one of this phase {predicted:,}: "
+            "metrics of another phase, or of another batch"
+        )
+    elif any(not LEAST < ratio < 1 / LEAST for ratio in ratios):
         console.print("more than ten times apart: metrics of another run, or another machine")
-    console.print(f"median of {kept} steps of {lines}", style="dim")
+    console.print(f"median of {each.steps} steps of {each.lines}", style="dim")

@@ -71,32 +71,36 @@ class Group:
 
     def reach(self, placement: Placement) -> Reach:
         """Nodes, domains and wires of these groups."""
-        nodes = self.spread(placement.node).worst
-        domains = self.spread(placement.domain).worst
+        over = self.spread(placement.node)
+        inner = over if placement.domain == placement.node else self.spread(placement.domain)
+        nodes, domains = over.worst, inner.worst
         link = placement.wire(nodes=nodes, domains=domains)
+        count = self.count
         return Reach(
             size=self.size,
-            count=self.count,
+            count=count,
             nodes=nodes,
             domains=domains,
             link=link,
-            groups_per_nic=self._per_nic(placement) if link == "fabric" else 0.0,
+            groups_per_nic=self._per_nic(placement, count, over) if link == "fabric" else 0.0,
         )
 
-    def _per_nic(self, placement: Placement) -> float:
-        """Groups that one card serves: each group counts on every card it touches."""
+    def _per_nic(self, placement: Placement, count: int, over: Spread) -> float:
+        """Groups that one card serves: each of `count` counts on every card it touches."""
+
+        def per_block(unit: int) -> float:
+            """The mean number of groups that touch a block of `unit` ranks."""
+            touched = over if unit == placement.node else self.spread(unit)
+            return float(count * touched.mean * unit / placement.world)
+
         if not placement.nics:
-            return float(self._per_block(placement, placement.node))
+            return per_block(placement.node)
         served, rest = divmod(placement.node, placement.nics)
         if placement.own_nic and served and rest == 0:
-            return float(self._per_block(placement, served))
+            return per_block(served)
         if placement.own_nic and placement.nics % placement.node == 0:
-            return float(self._per_block(placement, 1)) * placement.node / placement.nics
-        return float(self._per_block(placement, placement.node)) / placement.nics
-
-    def _per_block(self, placement: Placement, unit: int) -> float:
-        """The mean number of groups that touch a block of `unit` ranks."""
-        return float(self.count * self.spread(unit).mean * unit / placement.world)
+            return per_block(1) * placement.node / placement.nics
+        return per_block(placement.node) / placement.nics
 
     def _lattice(self) -> tuple[Axes, Axes]:
         """Strides and sizes of the axes inside a group, and of the others."""

@@ -37,6 +37,8 @@ def nested(
     """
     blocks, stride = 1, 1
     for name, size in sizes:
+        if size == 1:
+            continue
         inside, rest = divmod(unit, stride)  # steps of this axis in one block
         if inside and (rest or (inside < size and size % inside)):
             return None

@@ -33,7 +33,7 @@ class Shared(NamedTuple):
     whole: int
 
 
-def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
+def sums(spec: Spec, held: Sequence[Stage], found: Shared | None = None) -> Iterator[Sum]:
     """What a rank of the chunks `held` sums besides norms under sequence parallelism and dp.
 
     `kv`: tp ranks that hold one key/value head alike. `tp`: norms inside of heads, where no
@@ -42,7 +42,7 @@ def sums(spec: Spec, held: Sequence[Stage]) -> Iterator[Sum]:
     """
     parallel = spec.parallel
     assert spec.model is not None
-    found = shared_of(spec, held)
+    found = shared_of(spec, held) if found is None else found
     if found.inside and parallel.tp > 1 and not parallel.sequence_parallel:
         yield Sum("tp", found.inside)
     sharded = parallel.zero > 1 and parallel.shard > 1

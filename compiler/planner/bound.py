@@ -67,7 +67,7 @@ class Grid:
         """The grid of a job whose degrees are decided."""
         spec, layout, parallel = subject.spec, subject.laid_out, subject.parallel
         first = sorted((c for c in layout.stages if c.stage == 0), key=lambda c: c.chunk)
-        counts, _ = stages.shares(spec, layout)
+        counts = stages.shares(spec, layout)
         expert = layout.size("edp") if "edp" in layout.kinds else 1
         return cls(
             subject,

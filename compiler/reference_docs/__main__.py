@@ -10,9 +10,11 @@ from tempfile import TemporaryDirectory
 
 from parlay.compiler.reference_docs.grammar import grammar
 from parlay.compiler.reference_docs.language import reference
+from parlay.compiler.reference_docs.pictures import pipeline_picture
 from parlay.compiler.reference_docs.shown import refreshed
 
 GRAMMAR = "editors/vscode/syntaxes/par.tmLanguage.json"
+PICTURE = "pipeline.svg"
 PAGES = ("tutorial.md",)
 """Pages by hand whose commands are run."""
 
@@ -21,6 +23,7 @@ def pages(docs: Path) -> Iterator[tuple[Path, str]]:
     """Every page that follows from the code, and what it should hold."""
     yield docs / "language.md", reference()
     yield docs.parent / GRAMMAR, grammar()
+    yield docs / PICTURE, pipeline_picture(docs.parent / "examples")
     for name in PAGES:
         with TemporaryDirectory() as folder:
             page = (docs / name).read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from parlay.compiler.report.drawing import px
+from parlay.compiler.report.drawing import Drawing, px
 from parlay.compiler.report.figure import Figure
 from parlay.compiler.report.key import Card, cards
 from parlay.compiler.report.memory import LETTER, MemorySection, memory_section
@@ -68,6 +68,11 @@ def page(subject: Subject) -> str:
         sources=sources(subject),
         digest=digest,
     )
+
+
+def picture(drawing: Drawing) -> str:
+    """One drawing as an SVG file of its own, in the colours of the page."""
+    return _environment().get_template("picture.svg.j2").render(d=drawing)
 
 
 def _section(number: int, part: Part) -> Section:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Any, Final
 
+from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import chunks_of
 from parlay.compiler.ledger.time.trace import KINDS, MICROSECONDS, trace
 from parlay.compiler.report.drawing import Drawing, Stroke, Trail, Words, px, width_of
 from parlay.compiler.report.figure import Figure
 from parlay.compiler.report.numbers import count, runs, seconds, share
 from parlay.compiler.report.part import Part
+from parlay.compiler.spec.blocks import Spec
 
 ACTIONS: Final = 64
 """About how many actions of one rank can be told apart at full width."""
@@ -45,6 +47,9 @@ class TimelineSection:
     cuts: tuple[str, ...]
 
 
+Drawn = tuple[Drawing, tuple[tuple[str, str, str], ...], list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """One slice of the trace on one row, in seconds."""
@@ -63,9 +68,7 @@ def timeline_section(part: Part) -> TimelineSection | None:
         return None
     drawing, legend, cuts = None, tuple[tuple[str, str, str], ...](), list[str]()
     if parallel.pp > 1:
-        most = max(1, ACTIONS // (2 * chunks_of(parallel.schedule)))
-        made = trace(part.phase.spec, part.layout, most=most)
-        drawing, legend, cuts = _drawn(made, parallel.pp)
+        drawing, legend, cuts = drawn(part.phase.spec, part.layout)
     return TimelineSection(
         drawing,
         parallel.schedule.name,
@@ -76,9 +79,10 @@ def timeline_section(part: Part) -> TimelineSection | None:
     )
 
 
-def _drawn(
-    made: Mapping[str, Any], ranks: int
-) -> tuple[Drawing, tuple[tuple[str, str, str], ...], list[str]]:
+def drawn(spec: Spec, layout: Layout) -> Drawn:
+    """The step of a priced job with a pipeline: the drawing, what its blocks are, what is cut."""
+    ranks, schedule = spec.parallel.pp, spec.parallel.schedule
+    made = trace(spec, layout, most=max(1, ACTIONS // (2 * chunks_of(schedule))))
     shown, left_out = _rows(ranks)
     about = made["otherData"]
     whole = about["microbatches_shown"] == about["microbatches"]

@@ -22,6 +22,7 @@ parallel {{ {parallel} }}
 train {{
   seq = 32, micro_batch = 1, global_batch = 8, precision = {precision}, steps = 5
   optimizer = adamw(lr = 3e-3), lr_schedule = cosine(warmup = 2, min_lr = 3e-4)
+  {train}
 }}
 checkpoint {{ {checkpoint} }}
 """
@@ -35,11 +36,17 @@ def emitted(
     precision: str = "bf16",
     checkpoint: str = "every = 2",
     model: str = "",
+    train: str = "",
 ) -> Path:
     """The emitted folder of a small layout."""
     folder.mkdir(parents=True, exist_ok=True)
     text = TEXT.format(
-        gpus=gpus, parallel=parallel, precision=precision, checkpoint=checkpoint, model=model
+        gpus=gpus,
+        parallel=parallel,
+        precision=precision,
+        checkpoint=checkpoint,
+        model=model,
+        train=train,
     )
     (folder / "job.par").write_text(text)
     job = pipeline.check(folder / "job.par", ["torch"])

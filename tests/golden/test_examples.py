@@ -20,7 +20,10 @@ from parlay.compiler.output import MANIFEST
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*/*.par"))
-PROVED = ("tiny", "gpt2-xl-8gpu", "llama-70b-64gpu", "llama-405b", "llama3-1b-long")
+PROVED = (
+    *("tiny", "gpt2-xl-8gpu", "llama-70b-64gpu", "llama-405b", "llama3-1b-long"),
+    *("tiny-moe", "mixtral-8x22b", "qwen3-235b-a22b"),
+)
 """The examples that the torch target must express."""
 
 

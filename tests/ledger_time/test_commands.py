@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from parlay.compiler.commands import calibrate, compare, ledger, timeline
@@ -43,7 +44,7 @@ def test_predicted_beside_measured(
     metrics = tmp_path / "metrics.jsonl"
     lines = [{"step": i, "seconds": 99.0 if i < 3 else 2.0, "mfu": None} for i in range(9)]
     metrics.write_text("\n".join(map(json.dumps, lines)))
-    assert compare.run(par, metrics, json=True) == 0
+    assert compare.run(par, [metrics], json=True) == 0
     document = json.loads(capsys.readouterr().out)
     (figure,) = document["figures"]
     assert (figure["figure"], figure["measured"], document["steps"]) == ("step", 2.0, 6)
@@ -77,19 +78,19 @@ def test_metrics_that_are_none(
 ) -> None:
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text(NONE[name])
-    assert compare.run(par, metrics) == 1
+    assert compare.run(par, [metrics]) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"parlay: {metrics}") and len(said.splitlines()) == 1
     metrics.write_bytes(b"\xff\xfe")
-    assert compare.run(par, metrics) == 1
-    assert compare.run(par, tmp_path / "absent.jsonl") == 1
+    assert compare.run(par, [metrics]) == 1
+    assert compare.run(par, [tmp_path / "absent.jsonl"]) == 1
 
 
 def test_no_peak_no_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, metrics = tmp_path / "run.par", tmp_path / "metrics.jsonl"
     path.write_text(JOB.replace("dgx-h100", "laptop"))
     metrics.write_text('{"seconds": 2.0}\n')
-    assert compare.run(path, metrics) == 1
+    assert compare.run(path, [metrics]) == 1
     assert timeline.run(path, tmp_path / "trace.json") == 1
     assert capsys.readouterr().err.count("states no peak") == 2
 
@@ -99,8 +100,92 @@ def test_a_run_that_still_writes(
 ) -> None:
     metrics = tmp_path / "metrics.jsonl"
     metrics.write_text('{"seconds": 2.0}\n{"seconds": 4.0}\n{"seco')
-    assert compare.run(par, metrics, json=True) == 0
+    assert compare.run(par, [metrics], json=True) == 0
     assert json.loads(capsys.readouterr().out)["figures"][0]["measured"] == 3.0
+
+
+# ── Phases ────────────────────────────────────────────────────────────────────
+
+TOKENS = (4096 * 64, 8192 * 64, 4096 * 128)
+PHASES = (
+    JOB + 'phase "long" { train { seq = 8192 } }\nphase "wide" { train { global_batch = 128 } }\n'
+)
+
+
+def written(path: Path, seconds: float, tokens: int) -> Path:
+    lines = [
+        {"step": i, "seconds": seconds, "tokens": (i + 1) * tokens, "tokens_per_second": 1.0}
+        for i in range(5)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def ledgers(parlay: Any, path: Path) -> list[dict[str, Any]]:
+    phases: list[dict[str, Any]] = json.loads(parlay("ledger", path, "--json").out)["files"][0][
+        "phases"
+    ]
+    return phases
+
+
+def test_every_phase_is_beside_its_run(tmp_path: Path, parlay: Any) -> None:
+    path = tmp_path / "run.par"
+    path.write_text(PHASES)
+    runs = [written(tmp_path / f"{i}.jsonl", 2.0 + i, tokens) for i, tokens in enumerate(TOKENS)]
+    ended = parlay("compare", path, *runs, "--json")
+    document = json.loads(ended.out)
+    assert [phase["name"] for phase in document["phases"]] == ["main", "long", "wide"]
+    steps = [phase["time"]["step_seconds"] for phase in ledgers(parlay, path)]
+    assert len(set(steps)) == 3
+    for number, phase in enumerate(document["phases"]):
+        figures = {each["figure"]: each for each in phase["figures"]}
+        assert figures["step"]["predicted"] == steps[number]
+        assert figures["step"]["measured"] == 2.0 + number
+        assert phase["tokens_per_step"] == dict.fromkeys(("predicted", "measured"), TOKENS[number])
+        assert phase["metrics"] == str(runs[number])
+    assert document["figures"] == document["phases"][0]["figures"]
+    assert document["steps"] == document["phases"][0]["steps"] == 2
+    told = parlay("compare", path, *runs).out
+    assert [line for line in told.splitlines() if line.startswith("phase")] == [
+        f'phase "{name}"' for name in ("main", "long", "wide")
+    ]
+    assert "of another phase" not in told
+
+
+def test_one_run_beside_all_phases(tmp_path: Path, parlay: Any) -> None:
+    path, metrics = tmp_path / "run.par", written(tmp_path / "m.jsonl", 2.0, TOKENS[1])
+    path.write_text(PHASES.replace("global_batch = 128", "global_batch = 192"))
+    ended = parlay("compare", path, metrics)
+    assert ended.status == 0
+    main, long, wide = ended.out.split('phase "')[1:]
+    assert "a step of the run has 524,288 tokens, one of this phase 262,144" in main
+    assert "another phase" not in long
+    assert "one of this phase 786,432" in wide
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_as_many_runs_as_phases(tmp_path: Path, parlay: Any, count: int) -> None:
+    path, metrics = tmp_path / "run.par", written(tmp_path / "m.jsonl", 2.0, 1)
+    path.write_text(PHASES)
+    ended = parlay("compare", path, *[metrics] * count)
+    assert (ended.status, ended.out) == (2, "")
+    assert f"{count} files of metrics for 3 phases" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "tokens"),
+    [
+        ([{"step": 3, "tokens": 400}], 100),
+        ([{"step": 0, "tokens": 100}, {"step": 1}], 100),
+        ([{"step": 3, "tokens": 401}], None),
+        ([{"step": -1, "tokens": 400}], None),
+        ([{"step": 3, "tokens": 0}], None),
+        ([{"step": 3.0, "tokens": 400}], None),
+        ([{}], None),
+    ],
+)
+def test_tokens_of_a_step(lines: list[dict[str, Any]], tokens: int | None) -> None:
+    assert compare.tokens_of(lines) == tokens
 
 
 def test_ranks_beyond_a_machine(capsys: pytest.CaptureFixture[str]) -> None:

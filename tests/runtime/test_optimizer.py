@@ -17,6 +17,7 @@ from parlay.runtime.plan import Plan  # noqa: E402
 from parlay.runtime.shard import Gradients  # noqa: E402
 from parlay.runtime.weights import Weights  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 F64, F32, BF16 = torch.float64, torch.float32, torch.bfloat16
 ADAM: dict[str, Any] = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -124,6 +125,23 @@ def test_small_steps_without_masters_are_lost_unless_they_are_compensated(
         adam.step(lr=1e-5)
     bias = dict(gradients.weights.parameters)["bias"]
     assert float(bias.detach().float().mean()) == pytest.approx(arrives, abs=0.003)
+
+
+def test_masters_and_state_on_the_host() -> None:
+    """By their devices, one of which holds nothing: 12 bytes a parameter on the host, 6 there."""
+    with FakeTensorMode():
+        with torch.device("meta"):
+            model = nn.Linear(4, 5)
+        weights = Weights(model, dtype=BF16, device=torch.device("meta"))
+        gradients = Gradients(weights, dtype=F32)
+        of = LeanAdamW(weights, gradients, master=F32, states=F32, host=True, **ADAM)
+        of.step(lr=0.1)
+        of.load_state_dict(of.state_dict())
+        held = [*of.parts, *(tensor for state in of.state for tensor in state.values())]
+        assert {tensor.device.type for tensor in held} == {"cpu"}
+        assert sum(tensor.nbytes for tensor in held) == 12 * 25
+        assert {own.device.type for own in of.own} == {"meta"}
+        assert weights.buffer.nbytes + gradients.buffer.nbytes == 6 * 25
 
 
 # ── Saved ─────────────────────────────────────────────────────────────────────

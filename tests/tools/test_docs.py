@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from parlay.compiler.reference_docs.grammar import blocks, grammar
 from parlay.compiler.reference_docs.language import reference
+from parlay.compiler.reference_docs.pictures import pipeline_picture
 from parlay.compiler.reference_docs.shown import refreshed
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import schemas
@@ -26,6 +28,14 @@ STALE = "`make docs` writes it anew"
 
 def test_the_language_reference() -> None:
     assert (ROOT / "docs" / "language.md").read_text() == reference(), STALE
+
+
+def test_the_picture() -> None:
+    text = (ROOT / "docs" / "pipeline.svg").read_text()
+    assert text == pipeline_picture(ROOT / "examples"), STALE
+    root = ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(root.findall("{*}path")) >= 2
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ without a word of who; jumps over the median of the last steps, and ranks beside
 are told. No field of the language says them."""
 
 
+LOSS_SCALE: Final = {"initial": 65536.0, "window": 2000, "least": 1.0}
+"""Where the scale of an fp16 loss starts, the steps after which it doubles, where it ends."""
 OPTIMIZER: Final = ("lr", "betas", "eps", "momentum", "weight_decay")
 
 
@@ -96,6 +98,7 @@ def plan_of(
         },
         "optimizer": _optimizer(train.optimizer),
         "lr_schedule": dict(train.lr_schedule.options),
+        **({"loss_scale": LOSS_SCALE} if train.precision == "fp16" else {}),
         "clip": train.clip,
         "init": {"std": model.init_std},
         "seed": train.seed,
@@ -111,7 +114,7 @@ def plan_of(
             **({"tensorboard": True} if spec.log.tensorboard else {}),
         },
         "health": HEALTH,
-        **({"lora": dict(train.lora.options)} if train.lora is not None else {}),
+        **({"lora": _lora(train.lora)} if train.lora is not None else {}),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
@@ -125,6 +128,11 @@ def plan_of(
     said = {"calibration": asdict(measured)} if measured and measured != Calibration() else {}
     plan["spec"] = hashlib.sha256(json.dumps(plan | said, sort_keys=True).encode()).hexdigest()
     return plan
+
+
+def _lora(lora: Setting) -> dict[str, Any]:
+    """Rank and scale of adapters, and the save of what they adapt where there is one."""
+    return {name: value for name, value in lora.options.items() if value is not None}
 
 
 def windowed(model: Model, train: Train) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.torch import dump
 from parlay.compiler.backends.torch.plan import (
+    LOSS_SCALE,
     expert_axes,
     mesh_axes,
     plan_of,
@@ -43,6 +44,9 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
             plan["shard"] = spec.parallel.shard
         if rings_outside(phase.spec):
             plan["cp_inner"] = dealt(spec.parallel)
+        assert phase.spec.train is not None
+        if phase.spec.train.precision == "fp16":  # the code scales, in float64 too
+            plan["loss_scale"] = LOSS_SCALE
         plan["data"].pop("validation", None)  # the few samples of a proof are all trained on
         plan["data"] |= {"format": "tokens", "path": "../tokens.bin"}
         yield {

@@ -12,6 +12,7 @@ from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch.refusals_context import context_refusals
 from parlay.compiler.backends.torch.refusals_experts import expert_refusals
 from parlay.compiler.backends.torch.refusals_model import CODE, adapter_refusals, model_refusals
+from parlay.compiler.layout.stages import SPLITTING
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
@@ -28,8 +29,8 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
         "zbv",
         "dualpipe_v",
     ),
-    "parallel.offload": ("none",),
-    "train.precision": ("fp32", "bf16"),
+    "parallel.offload": ("none", "cpu"),
+    "train.precision": ("fp32", "fp16", "bf16"),
     "train.gradients": ("fp32", "bf16"),
     "train.optimizer": ("adamw", "sgd"),
     "train.optimizer.states": ("fp32", "bf16"),
@@ -37,7 +38,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.lr_schedule": ("constant", "cosine", "linear", "wsd"),
     "train.recompute": ("none", "selective", "full"),
     "train.attention": ("flash", "math"),
-    "train.compile": (False,),
+    "train.compile": (False, True),
     "data.tokenizer": (None,),
     "data.packing": (True,),
 }
@@ -68,6 +69,8 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _master(phase)
     yield from _recompute(phase)
+    yield from _compile(phase)
+    yield from _offload(phase)
     if spec.train.steps is None and spec.train.tokens is None:
         yield error(
             CODE,
@@ -149,6 +152,63 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 words,
                 help=[f"it expresses {known}, and `full` layers"],
             )
+
+
+def _compile(phase: Phase) -> Iterator[Diagnostic]:
+    """Layers that a graph cannot hold as a whole: those that send, or are gathered for it."""
+    model, train, parallel = phase.spec.model, phase.spec.train, phase.spec.parallel
+    assert model is not None and train is not None
+    if not train.compile:
+        return
+    beside = {
+        "parallel.tp": parallel.tp > 1,
+        "parallel.cp": parallel.cp > 1,
+        "parallel.zero": parallel.zero == 3 and parallel.dp > 1,
+        "parallel.schedule": parallel.pp > 1 and parallel.schedule.name in SPLITTING,
+        "model.experts": model.experts is not None,
+        "model.mla": model.mla is not None,
+        "model.window": model.window is not None,
+        "model.softcap": model.softcap is not None and model.softcap["attention"] > 0,
+        "model.position": model.position == "alibi",
+        "model.sinks": model.sinks,
+        "train.lora": train.lora is not None,
+    }
+    for path in (path for path, there in beside.items() if there):
+        place, words = phase.origins.label("train.compile", "layers of plain products alone")
+        name = path.rpartition(".")[2]
+        yield error(
+            CODE,
+            f"target torch cannot express `compile = on` beside `{name}` yet",
+            place,
+            words,
+            help=["`compile = off`"],
+        )
+        return
+
+
+def _offload(phase: Phase) -> Iterator[Diagnostic]:
+    """What goes to the host: masters and moments, where there are masters, and no gradients."""
+    train, parallel = phase.spec.train, phase.spec.parallel
+    assert train is not None
+    offload = parallel.offload
+    if offload is None or offload.name != "cpu":
+        return
+    told: tuple[str, str] | None = None
+    if "params" in offload.flags:
+        told = "`offload = cpu(params)` yet", "it expresses `cpu(optimizer)`"
+    elif parallel.zero > 1 and parallel.dp > 1:
+        told = (
+            f"`offload` beside `zero = {parallel.zero}` yet",
+            "`zero = 1`, under which gradients stay where they are summed",
+        )
+    elif train.master != "fp32":
+        told = (
+            "`offload` without masters",
+            "`master = fp32`: the host updates masters, and brings back weights",
+        )
+    if told is not None:
+        place, words = phase.origins.label("parallel.offload", "masters and moments alone")
+        yield error(CODE, f"target torch cannot express {told[0]}", place, words, help=[told[1]])
 
 
 def _master(phase: Phase) -> Iterator[Diagnostic]:

@@ -39,6 +39,14 @@ def expert_refusals(
             "dp = 1: all else is on one rank of each replica",
             "`zero = 1` cuts masters and optimizer state of experts over edp",
         )
+    if train.precision == "fp16" and (experts.aux_loss or experts.router_bias):
+        what = "`aux_loss`" if experts.aux_loss else "`router_bias`"
+        yield refused(
+            "train.precision",
+            f"fp16 with {what} of experts yet",
+            "their gradients are not scaled up with the loss",
+            "`precision = bf16`",
+        )
     if experts.router_bias and train.precision == "bf16" and train.master != "fp32":
         yield refused(
             "train.master",

@@ -65,7 +65,10 @@ def _shares(spec: Spec, small: dict[str, int]) -> Iterator[dict[str, int]]:
     """How experts lie over the ranks of small degrees: each of etp, ep and edp that is above 1 in
     full takes a share, and none that is not; two at a time where there are no ranks for more."""
     parallel = spec.parallel
-    assert spec.cluster is not None
+    assert spec.cluster is not None and spec.model is not None
+    if spec.model.experts is None:
+        yield {"ep": 1, "etp": 1}
+        return
     full = {"ep": parallel.ep, "etp": parallel.etp}
     full["edp"] = spec.cluster.gpus // prod((*full.values(), parallel.pp)) or 1
     above = [axis for axis in full if full[axis] > 1]
@@ -74,9 +77,11 @@ def _shares(spec: Spec, small: dict[str, int]) -> Iterator[dict[str, int]]:
     for shares in product(*([1, 2, 4, 8] if axis in above else [1] for axis in full)):
         lie = dict(zip(full, shares, strict=True))
         if prod(shares) == ranks and _pipelines_agree(parallel, small | lie):
-            found.append({axis: lie[axis] for axis in ("ep", "etp")})
+            found.append(lie)
     most = max((sum(share > 1 for share in one.values()) for one in found), default=0)
-    yield from (one for one in found if sum(share > 1 for share in one.values()) == most)
+    for one in found:
+        if sum(share > 1 for share in one.values()) == most:
+            yield {axis: one[axis] for axis in ("ep", "etp")}
 
 
 def _pipelines_agree(parallel: Parallel, degrees: dict[str, int]) -> bool:
@@ -248,7 +253,7 @@ def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Tr
 
 def _lora(lora: Setting) -> Setting:
     """Adapters of a size that shows: their scale is another than 1."""
-    return replace(lora, options={**lora.options, "rank": 3, "alpha": 5.0})
+    return replace(lora, options={**lora.options, "rank": 3, "alpha": 5.0, "base": None})
 
 
 def _recompute(recompute: Setting) -> Setting:

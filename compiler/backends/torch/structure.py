@@ -57,6 +57,12 @@ class Structure:
         return self.train.lora is not None
 
     @property
+    def based(self) -> bool:
+        """Whether the weights under adapters are those of a save."""
+        lora = self.train.lora
+        return lora is not None and lora["base"] is not None
+
+    @property
     def linears(self) -> str:
         """The module of the runtime with the linears that tp cuts."""
         return "adapters" if self.adapted else "tensor"
@@ -211,12 +217,24 @@ class Structure:
 
     @property
     def optimizer(self) -> str:
-        """The class of the optimizer: torch's AdamW where masters and moments are in fp32."""
+        """The class of the optimizer: torch's AdamW where masters and moments are in fp32 and on
+        the GPU."""
         asked, dtypes = self.train.optimizer, dtypes_of(self.phase.spec)
         if asked.name == "sgd":
             return "SGD"
         alike = dtypes.master == dtypes.optimizer == "float32" and not asked["kahan"]
+        alike = alike and not self.offloads
         return "AdamW" if alike else "LeanAdamW"
+
+    @property
+    def offloads(self) -> bool:
+        """Whether masters and optimizer state are on the host."""
+        return self.parallel.offload.name == "cpu"
+
+    @property
+    def scaled(self) -> bool:
+        """Whether losses are scaled up, lest gradients vanish."""
+        return self.train.precision == "fp16"
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -54,6 +54,7 @@ def context(structure: Structure) -> dict[str, Any]:
             else f"{at('parallel.sequence_parallel')}: "
             "norms have seen a piece of the sequence each."
         ),
+        "based": structure.based,
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
@@ -96,6 +97,15 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "where": [Code(line) for line in _where(structure)],
         "lr_schedule": Code(train.lr_schedule.name),
+        "compiles": train.compile,
+        "scaled": structure.scaled,
+        "offloaded": Code(
+            f",\n    # {structure.at('parallel.offload')}" if structure.offloads else ""
+        ),
+        "scaled_up": Code(".double() / job.scale.value" if structure.scaled else ""),
+        "scaled_down": Code(
+            "None if loss is None else loss / job.scale.value" if pp else "loss / job.scale.value"
+        ),
         "optimizer_class": Code(structure.optimizer),
         "optimizer_arguments": [Code(argument) for argument in _optimizer(structure)],
         "clip": train.clip > 0,
@@ -137,12 +147,16 @@ def _loop(structure: Structure) -> dict[str, Any]:
     asked = [structure.at(f) for f in fields if origins.kind(f) is not Kind.DEFAULT]
     start = ", start=start" if structure.saves else ""
     writes = "writes" if structure.mesh else "True"
+    scale = ", scale=job.scale" if structure.scaled else ""
     return {
         "saves": structure.saves,
         "stop_device": Code("mesh.device" if structure.mesh else "job.device"),
+        "base_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "saved_by": Code(", ".join(asked)),
-        "saves_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
-        "log_arguments": Code(f"writes={writes}, folder=folder{start}"),
+        "saves_arguments": Code(
+            ", tp=mesh.tp" * structure.tp + ", scale=job.scale" * structure.scaled
+        ),
+        "log_arguments": Code(f"writes={writes}, folder=folder{start}{scale}"),
         "health_arguments": Code(
             f"writes={writes}, device={'mesh.device' if structure.mesh else 'job.device'}"
         ),
@@ -203,7 +217,8 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments += [copies] if (copies := copied.argument(structure)) else []
     axis = f"mesh.{structure.shard_axis}"
     if structure.adapted:
-        frozen = call("Weights(", [*arguments, "trained=False"], indent=4)
+        named = "frozen = " if structure.based else ""
+        frozen = call(f"{named}Weights(", [*arguments, "trained=False"], indent=4)
         padded = [f"multiple={axis}.size"] if structure.zero else []
         arguments = [*arguments, "trained=True", *padded]
         return [*frozen, *call("weights = Weights(", arguments, indent=4)]
@@ -246,7 +261,8 @@ def _optimizer(structure: Structure) -> list[str]:
     else:
         names = ["betas", "eps", "weight_decay"]
     kahan = structure.train.optimizer.get("kahan")
-    return [f"{name}=plan.optimizer.{name}" for name in names] + ["kahan=True"] * bool(kahan)
+    arguments = [f"{name}=plan.optimizer.{name}" for name in names]
+    return [*arguments, *["kahan=True"] * bool(kahan), *["host=True"] * structure.offloads]
 
 
 def _gradients(structure: Structure) -> str:
@@ -330,11 +346,15 @@ def _imports(structure: Structure) -> list[str]:
     pieces += ", validation" * structure.validates
     lines += [f"from parlay.runtime import {pieces}"]
     lines += ["from parlay.runtime.adapters import freeze"] if structure.adapted else []
+    lines += ["from parlay.runtime.base import load_base"] if structure.based else []
     if structure.saves:
         lines += ["from parlay.runtime.checkpoint import Checkpoints"]
+    if train.compile:
+        lines += ["from parlay.runtime.compiled import compile_layers"]
     lines += ["from parlay.runtime.data import Loader"]
     lines += ["from parlay.runtime.gather import gather_on_use"] if structure.gathers else []
-    lines += ["from parlay.runtime.health import Health, must_be_finite"]
+    needed = "Health" if structure.scaled else "Health, must_be_finite"
+    lines += [f"from parlay.runtime.health import {needed}"]
     lines += ["from parlay.runtime.log import Log"]
     lines += ["from parlay.runtime.loss import valid_labels"]
     lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
@@ -346,6 +366,7 @@ def _imports(structure: Structure) -> list[str]:
     lines += ["from parlay.runtime.plan import Plan"]
     if structure.scatters:
         lines += ["from parlay.runtime.scatter import ScatteredGradients"]
+    lines += ["from parlay.runtime.scaling import LossScale"] if structure.scaled else []
     lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
     held = [] if structure.scatters else expert_state.buffers(structure)
     lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []

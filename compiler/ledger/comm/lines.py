@@ -146,25 +146,26 @@ def _of_states(spec: Spec, layout: Layout) -> Iterator[Raw]:
 
 def _placed(spec: Spec, raw: Raw, reach: Reach, stages: tuple[int, ...]) -> CommLine:
     assert spec.cluster is not None
-    ranks = raw.ranks or reach.size
-    way = wire(raw.collective, raw.message_bytes, ranks, reach=reach, cluster=spec.cluster)
+    group, what, collective, dtype, message, calls, hidden, formula, some = raw
+    ranks = some or reach.size
+    way = wire(collective, message, ranks, reach=reach, cluster=spec.cluster)
     return CommLine(
-        group=raw.group,
-        what=raw.what,
-        collective=raw.collective,
-        dtype=raw.dtype,
-        bytes_per_call=raw.message_bytes,
+        group,
+        what,
+        collective,
+        dtype,
+        bytes_per_call=message,
         wire_bytes_per_call=way.sent_bytes,
-        calls_per_step=raw.calls,
+        calls_per_step=calls,
         link=reach.link,
         ranks=ranks,
         nodes=reach.nodes,
         groups_per_nic=reach.groups_per_nic,
         algorithm=way.algorithm,
         latency_steps=way.steps,
-        hideable=raw.hidden and spec.parallel.overlap,
+        hideable=hidden and spec.parallel.overlap,
         stages=stages,
-        formula=raw.formula,
+        formula=formula,
     )
 
 

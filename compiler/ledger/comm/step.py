@@ -146,9 +146,10 @@ def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
         )
         return Raw(group, what, "all_reduce", dtypes.gradients, size, 1, False, formula, ranks)
 
+    found = shared.shared_of(job.spec, chunks)
     if parallel.tp > 1 and shared.partial(job.spec):
-        yield summed("tp", "gradients of whole weights", shared.whole(job.spec, chunks))
-    for group, elements in shared.sums(job.spec, chunks):
+        yield summed("tp", "gradients of whole weights", found.whole)
+    for group, elements in shared.sums(job.spec, chunks, found):
         # Neighbours in tp that hold one key/value head alike sum its gradient among themselves.
         ranks = parallel.tp // job.model.kv_heads if group == "kv" else None
         yield summed(group, SHARED[group], elements, ranks)

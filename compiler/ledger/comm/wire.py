@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, log2
+from typing import NamedTuple
 
 from parlay.compiler.layout import Reach
 from parlay.compiler.spec.blocks import Cluster
@@ -12,8 +12,7 @@ DEFAULT_LATENCY_S = 5e-6
 DEFAULT_BANDWIDTH_BYTES_PER_S = 25e9
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(NamedTuple):
     """A message's way: bytes that one rank sends, steps one after the other, by which algorithm."""
 
     sent_bytes: float

@@ -36,8 +36,14 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
     assert experts is not None
     own = sizes.tokens // sizes.residual
     scores = 8 * own * experts.count
+    # Our own code computes the whole mixture again, router and shared experts too.
+    again = " experts" if stack.traced else ""
     yield Saved(
-        "router scores and probabilities", "router", scores, f"8 x {own} x {experts.count}", SOURCE
+        "router scores and probabilities",
+        f"router{again}",
+        scores,
+        f"8 x {own} x {experts.count}",
+        SOURCE,
     )
     if stack.wide_router:
         value, formula = sizes.stream(4)
@@ -46,7 +52,7 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
     visit = f"{visits} visits"
     yield Saved(
         "tokens dispatched to experts",
-        None,
+        again.strip() or None,
         int(sizes.kept * visits * model.hidden),
         f"{sizes.kept:g} x {visit} x {model.hidden}",
         SOURCE,
@@ -86,4 +92,4 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
     if experts.shared:
         width = -(-experts.shared * experts.shared_ffn // sizes.tp)
         value, formula = sizes.inner(width, whole)
-        yield Saved("shared experts", "mlp", value, formula, stack.source)
+        yield Saved("shared experts", f"mlp{again}", value, formula, stack.source)

@@ -75,17 +75,15 @@ def kept(spec: Spec, held: Parameters, shards: Shards) -> Kept:
         ("optimizer", "master weights", each.master, 1, "optimizer"),
         ("optimizer", "optimizer moments", each.optimizer, 1, "optimizer"),
     )
+    kinds = [("", held.dense, shards.dense)] if held.dense else []
+    if held.expert:
+        kinds.append((" of experts", held.expert, shards.expert))
     lines: list[Line] = []
     gone = 0
     for category, name, width, stage, word in parts:
         if not width:
             continue
-        for kind, number, ranks in (
-            ("", held.dense, shards.dense),
-            (" of experts", held.expert, shards.expert),
-        ):
-            if not number:
-                continue
+        for kind, number, ranks in kinds:
             cut = ranks if zero >= stage else 1
             value = round(number * width / cut)
             if word in away:

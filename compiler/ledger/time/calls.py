@@ -12,7 +12,7 @@ from parlay.compiler.ledger.time import collectives
 from parlay.compiler.ledger.time.efficiency import COMMUNICATION
 from parlay.compiler.ledger.time.layer import domains_share, pair_of
 from parlay.compiler.ledger.time.lines import CallTime
-from parlay.compiler.ledger.time.machine import COMPONENT_OF
+from parlay.compiler.ledger.time.machine import COMPONENT_OF, Wire
 from parlay.compiler.ledger.time.step import Step
 from parlay.compiler.spec.blocks import Spec
 
@@ -31,37 +31,47 @@ def call_times(
     seconds; the sum of a tied embedding, on first and last stage, waits in full. A `recv` runs
     beside the peer's `send` and waits for nothing of its own.
     """
-    factors = step.efficiency.factors
-    names = [COMPONENT_OF.get(line.group, "dp") for line in lines]
-    spent = [
-        factors[name] * line.calls_per_step * _seconds(spec, layout, step, line)
-        for name, line in zip(names, lines, strict=True)
-    ]
-    whole = dict.fromkeys(names, 0.0)
-    for name, line, seconds in zip(names, lines, spent, strict=True):
-        if line.collective != "recv" and line.group != TIED and step.busiest in line.stages:
-            whole[name] += seconds
-    sources: dict[tuple[str, str], str] = {}
+    factors, parts, busiest = step.efficiency.factors, step.parts, step.busiest
+    wires: dict[tuple[str, int], Wire] = {}
+    spent: list[tuple[str, float, bool]] = []
+    whole: dict[str, float] = {}
+    for line in lines:
+        group, collective = line.group, line.collective
+        name = COMPONENT_OF.get(group, "dp")
+        over = (group, line.ranks)
+        if over not in wires:
+            wires[over] = _wire(layout, step, line)
+        each = _seconds(spec, step, line, wires[over])
+        seconds = factors[name] * line.calls_per_step * each
+        shared = collective != "recv" and group != TIED
+        if shared and busiest in line.stages:
+            whole[name] = whole.get(name, 0.0) + seconds
+        spent.append((name, seconds, shared))
+    sources: dict[tuple[str, str], tuple[str, str]] = {}
     found = []
-    for name, line, seconds in zip(names, lines, spent, strict=True):
+    for line, (name, seconds, shared) in zip(lines, spent, strict=True):
         sent = (line.group, line.collective)
         if sent not in sources:
-            sources[sent] = _source(sent, name, step, spec, layout)
+            source = _source(sent, name, step, spec, layout)
+            sources[sent] = source, "" if _is_measured(source) else f" x {factors[name]:.3g}"
+        source, factor = sources[sent]
         exposed = seconds if line.group == TIED and step.tied else 0.0
-        if line.collective != "recv" and line.group != TIED and whole[name]:
-            waited = step.parts.get(name, 0.0) - (step.tied if name == "dp" else 0.0)
+        if shared and whole.get(name):
+            waited = parts.get(name, 0.0) - (step.tied if name == "dp" else 0.0)
             exposed = waited * factors[name] * seconds / whole[name]
-        words = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}"
-        formula = words if _is_measured(sources[sent]) else f"{words} x {factors[name]:.3g}"
-        found.append(CallTime(seconds, exposed, formula, sources[sent]))
+        formula = f"{line.calls_per_step} x {line.wire_bytes_per_call:.6g} B / {line.link}{factor}"
+        found.append(CallTime(seconds, exposed, formula, source))
     return tuple(found)
 
 
-def _seconds(spec: Spec, layout: Layout, step: Step, line: CommLine) -> float:
-    """Of one call, at full efficiency."""
+def _wire(layout: Layout, step: Step, line: CommLine) -> Wire:
+    """What a line is sent through: that of its group, or of the part of it that takes part."""
     wire = step.machine.wire(layout, INSIDE.get(line.group, line.group))
-    if line.ranks != wire.size:
-        wire = replace(wire, size=line.ranks)
+    return wire if line.ranks == wire.size else replace(wire, size=line.ranks)
+
+
+def _seconds(spec: Spec, step: Step, line: CommLine, wire: Wire) -> float:
+    """Of one call, at full efficiency."""
     far, experts = 0.0, spec.model.experts if spec.model else None
     if line.collective == "all_to_all":
         far = step.machine.per_gpu_fabric("all_to_all", line.group)

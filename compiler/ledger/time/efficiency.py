@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import resources
 from math import log
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -81,7 +81,8 @@ def load() -> Mapping[str, Any]:
 def _table() -> Mapping[str, Any]:
     import tomllib
 
-    text = (resources.files("parlay.compiler.ledger.time") / "efficiency.toml").read_text("utf-8")
+    # Not importlib.resources, whose imports take as long as the table does.
+    text = Path(__file__).with_name("efficiency.toml").read_text(encoding="utf-8")
     return MappingProxyType(tomllib.loads(text))
 
 

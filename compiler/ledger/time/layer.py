@@ -8,7 +8,6 @@ from typing import Final
 from parlay.compiler.ledger import flops as counted
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.machine import LOW, Machine, Wire
-from parlay.compiler.ledger.time.parts import add
 from parlay.compiler.spec.blocks import GATED, Experts, Model, Parallel, Spec, Train
 
 LAUNCH_S: Final = 3e-6
@@ -51,8 +50,11 @@ class Layer:
 
     def put(self, sublayer: str, component: str, forward: float, backward: float) -> None:
         """Adds seconds of one component to a sublayer."""
-        add(self.forward.setdefault(sublayer, {}), {component: forward})
-        add(self.backward.setdefault(sublayer, {}), {component: backward})
+        if sublayer not in self.forward:
+            self.forward[sublayer], self.backward[sublayer] = {}, {}
+        ahead, back = self.forward[sublayer], self.backward[sublayer]
+        ahead[component] = ahead.get(component, 0.0) + forward
+        back[component] = back.get(component, 0.0) + backward
 
 
 @dataclass(frozen=True, slots=True)

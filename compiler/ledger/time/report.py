@@ -109,6 +109,7 @@ def again_per_token(spec: Spec, step: Step) -> float:
     on_rank = sum(
         block.again_flops * sum(row[kind] for row in step.pipeline.counts)
         for kind, block in enumerate(step.pipeline.blocks)
+        if block.again_flops
     )
     tokens = train.micro_batch * train.seq / parallel.cp
     return on_rank * parallel.tp / tokens

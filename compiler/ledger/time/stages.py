@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parlay.compiler.layout import Layout
+from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.efficiency import Efficiency
@@ -38,13 +38,11 @@ class Block:
 class Pipeline:
     """The work of a microbatch on every rank of the pipeline.
 
-    `counts[r]` are the numbers of (plain layers, layers with experts, embeddings, heads) of rank r,
-    `held` the same of each of its chunks.
+    `counts[r]` are the numbers of (plain layers, layers with experts, embeddings, heads) of rank r.
     """
 
     blocks: tuple[Block, ...]
     counts: tuple[tuple[float, ...], ...]
-    held: dict[tuple[int, int], tuple[float, ...]]
 
     def seconds(self, counts: tuple[float, ...]) -> tuple[float, float]:
         """Forward and backward of one microbatch through `counts` blocks."""
@@ -77,8 +75,8 @@ def wires(layout: Layout, machine: Machine) -> Wires:
 
 def pipeline(spec: Spec, layout: Layout, machine: Machine, efficiency: Efficiency) -> Pipeline:
     """Every rank's work."""
-    counts, held = shares(spec, layout)
-    return Pipeline(kinds(spec, machine, wires(layout, machine), efficiency), counts, held)
+    blocks = kinds(spec, machine, wires(layout, machine), efficiency)
+    return Pipeline(blocks, shares(spec, layout))
 
 
 def kinds(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -> tuple[Block, ...]:
@@ -104,42 +102,43 @@ def kinds(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -
     return tuple(blocks)
 
 
-def shares(
-    spec: Spec, layout: Layout
-) -> tuple[tuple[tuple[float, ...], ...], dict[tuple[int, int], tuple[float, ...]]]:
-    """How many blocks of each kind every rank has, and every chunk; see `Pipeline`."""
+def blocks_of(spec: Spec, chunk: Stage) -> tuple[float, float, float, float]:
+    """How many blocks of each kind a chunk has: plain layers, layers with experts, ends."""
     model = spec.model
     assert model is not None
-    mixture = model.experts
-    mixed = mixture.layers_before(model.layers) if mixture is not None else 0
-    pp = spec.parallel.pp
-    counts: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * pp
-    held: dict[tuple[int, int], tuple[float, ...]] = {}
+    mixture, mixed = model.experts, 0
+    if mixture is not None:
+        mixed = mixture.layers_before(chunk.last + 1) - mixture.layers_before(chunk.first)
+    plain = chunk.last - chunk.first + 1 - mixed
+    further = model.mtp_layers if chunk.head else 0
+    if mixture is not None and mixture.layers_before(model.layers):
+        mixed += further
+    else:
+        plain += further
+    return (float(plain), float(mixed), float(chunk.embedding), float(chunk.head + further))
+
+
+def shares(spec: Spec, layout: Layout) -> tuple[tuple[float, ...], ...]:
+    """How many blocks of each kind every rank has; see `Pipeline`.
+
+    DualPipe's two copies of a stage have half of the microbatches each.
+    """
+    assert spec.model is not None
+    alike = spec.model.experts is None
+    known: dict[tuple[object, ...], tuple[float, ...]] = {}
+    rows: list[list[tuple[float, ...]]] = [[] for _ in range(spec.parallel.pp)]
+    for chunk in layout.stages:
+        rank, _, first, last, embedding, head, _ = chunk
+        key = (last - first, embedding, head) if alike else (first, last)
+        blocks = known.get(key)
+        if blocks is None:
+            blocks = known[key] = blocks_of(spec, chunk)
+        rows[rank].append(blocks)
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
-    before = 0
-    for rank, place, first, last, embedding, head, _ in layout.stages:
-        experts = 0
-        if mixture is not None:
-            if embedding:
-                before = 0
-            upto = mixture.layers_before(last + 1)
-            experts, before = upto - before, upto
-        plain = last - first + 1 - experts
-        further = model.mtp_layers if head else 0
-        if mixed:
-            experts += further
-        else:
-            plain += further
-        chunk = (float(plain), float(experts), float(embedding), float(head + further))
-        held[rank, place] = chunk
-        a, b, c, d = counts[rank]
-        counts[rank] = (
-            a + copies * chunk[0],
-            b + copies * chunk[1],
-            c + copies * chunk[2],
-            d + copies * chunk[3],
-        )
-    return tuple(counts), held
+    sums: dict[tuple[tuple[float, ...], ...], tuple[float, ...]] = {}
+    for row in set(map(tuple, rows)):
+        sums[row] = tuple([copies * sum(column) for column in zip(*row, strict=True)])
+    return tuple([sums[tuple(row)] for row in rows])
 
 
 EMPTY = Block({}, {}, 0.0, 0.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.time.stages import Pipeline
+from parlay.compiler.ledger.time.stages import Pipeline, blocks_of
 from parlay.compiler.ledger.time.step import Step, price
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
@@ -50,7 +50,7 @@ def trace(spec: Spec, layout: Layout, *, most: int | None = None) -> dict[str, A
     step = price(spec, layout)
     shown = shortened(spec.parallel, step.microbatches, most)
     line = actions(spec.parallel, shown)
-    costs = _costs(step.pipeline, layout, line)
+    costs = _costs(spec, step.pipeline, layout, line)
     hop = step.parts.get("pp", 0.0) * step.efficiency.factors["pp"]
     each = hop / (2 * step.microbatches) if step.microbatches else 0.0
     ends = line.play(lambda action: costs[action.stage][action.kind], delay=each)
@@ -85,11 +85,13 @@ def shortened(parallel: Parallel, microbatches: int, most: int | None) -> int:
     return min(microbatches, shown + shown % 2 if parallel.schedule.name == "dualpipe" else shown)
 
 
-def _costs(pipeline: Pipeline, layout: Layout, line: Timeline) -> list[dict[str, float]]:
+def _costs(
+    spec: Spec, pipeline: Pipeline, layout: Layout, line: Timeline
+) -> list[dict[str, float]]:
     """Seconds of each kind of action, by stage in the order of the actions."""
     found: list[dict[str, float]] = []
     for stage in layout.stages:
-        forward, backward = pipeline.seconds(pipeline.held[(stage.stage, stage.chunk)])
+        forward, backward = pipeline.seconds(blocks_of(spec, stage))
         half = backward / 2
         found.append({"F": forward, "B": backward, "I": half, "W": half})
     assert len(found) == line.stages, "a layout has a stage for each of the actions'"

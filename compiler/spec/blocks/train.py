@@ -14,6 +14,7 @@ from parlay.compiler.spec.schema import (
     Derived,
     ListOf,
     Setting,
+    Text,
     choice,
     count,
     option,
@@ -141,11 +142,18 @@ class Train:
                 "lora",
                 (
                     option("rank", WHOLE, "Rank of the adapters."),
-                    option("alpha", REAL_0, "Their scale.", 16.0),
+                    option("alpha", REAL_0, "Their scale, over the rank.", 16.0),
+                    option(
+                        "base",
+                        Text(),
+                        "Save of the whole model under the adapters; absent is initial weights.",
+                        None,
+                    ),
                 ),
             ),
         ),
-        "Low-rank adapters in place of full training: `lora(rank = 16)`.",
+        "Low-rank adapters on every projection of attention and MLP, in place of full training: "
+        "`lora(rank = 16)`.",
         None,
     )
     stack: str = text("stack", "Whose software is priced.", "parlay")

@@ -1,0 +1,173 @@
+"""Trains tiny-moe.par: tp 2 with sequence parallelism, dp 2 with ZeRO-1, ep 2, pp 2 by one_f_one_b.
+
+Computes in fp32. Sizes stand in plan.json. `bash launch.sh` starts the ranks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from mesh import build as build_mesh
+from model import CUT, EXPERTS, Stage
+from parlay.runtime import init, pipeline, precision, timeline
+from parlay.runtime.data import Loader
+from parlay.runtime.health import Health, must_be_finite
+from parlay.runtime.log import Log
+from parlay.runtime.loss import valid_labels
+from parlay.runtime.mesh import Mesh
+from parlay.runtime.optimizer import AdamW, Steer
+from parlay.runtime.parts import GradientParts, WeightParts
+from parlay.runtime.pipeline import Batch
+from parlay.runtime.plan import Plan
+from parlay.runtime.schedule import cosine
+from parlay.runtime.shard import ShardedGradients
+from parlay.runtime.timeline import Timeline
+from parlay.runtime.weights import Dealt, Weights
+from torch import Tensor
+
+# ── Job ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    plan: Plan
+    mesh: Mesh
+    model: Stage
+    weights: WeightParts
+    gradients: GradientParts
+    optimizer: AdamW
+    timeline: Timeline
+    data: Loader
+
+
+def build(plan: Plan) -> Job:
+    # parallel.order = [tp, cp, dp, pp] (default)
+    mesh = build_mesh(plan)
+
+    # parallel.tp = 2 (tiny-moe.par:28), parallel.pp = 2 (tiny-moe.par:29)
+    with torch.device("meta"):
+        model = Stage(plan, mesh, stage=plan.stages[mesh.pp.rank])
+
+    # train.precision = fp32 (tiny-moe.par:39), train.gradients = fp32 (default)
+    compute = precision.dtype(plan.dtypes.compute)
+    dealt = Dealt(EXPERTS, ep=mesh.ep)
+    weights = WeightParts(
+        common=Weights(model, dtype=compute, device=mesh.device, cut=CUT, multiple=mesh.dp.size),
+        experts=Weights(
+            model, dtype=compute, device=mesh.device, dealt=dealt, multiple=mesh.edp.size
+        ),
+    )
+    init.fill(model, plan=plan, cut=CUT, axis=mesh.tp, dealt=dealt)
+    gradients = GradientParts(
+        common=ShardedGradients(
+            weights.common, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.dp
+        ),
+        experts=ShardedGradients(
+            weights.experts, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.edp
+        ),
+    )
+
+    # train.optimizer = adamw(...) (tiny-moe.par:40),
+    # train.master = none (derived)
+    optimizer = AdamW(
+        weights,
+        gradients,
+        master=precision.dtype(plan.dtypes.master),
+        states=precision.dtype(plan.dtypes.optimizer),
+        betas=plan.optimizer.betas,
+        eps=plan.optimizer.eps,
+        weight_decay=plan.optimizer.weight_decay,
+    )
+
+    # model.experts.router_bias = on (tiny-moe.par:18)
+    optimizer.steer = Steer.of(plan)
+    return Job(
+        plan=plan,
+        mesh=mesh,
+        model=model,
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        # parallel.schedule = one_f_one_b (default)
+        timeline=timeline.one_f_one_b(mesh.pp.size, plan.batch.microbatches),
+        # data.format = text (default)
+        data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
+    )
+
+
+# ── Forward and backward ──────────────────────────────────────────────────────
+
+
+def backward(job: Job, batch: Batch) -> Tensor | None:
+    """Gradients summed over every axis; the mean loss on ranks of the last stage."""
+    plan, mesh = job.plan, job.mesh
+    valid = None
+    if mesh.pp.last:
+        valid = valid_labels(batch, device=mesh.device, axis=mesh.dp)
+    loss = pipeline.run(
+        job.timeline,
+        stages=[job.model],
+        batch=batch,
+        valid=valid,
+        axis=mesh.pp,
+        shape=(plan.batch.micro_batch, plan.batch.seq // mesh.tp.size, plan.model.hidden),
+    )
+    if loss is not None:
+        dist.all_reduce(loss, group=mesh.dp.group)
+
+    # parallel.sequence_parallel = on (derived): norms have seen a piece of the sequence each.
+    job.gradients.sum_whole(axis=mesh.tp)
+
+    # parallel.dp = 2 (tiny-moe.par:30), parallel.zero = 1 (tiny-moe.par:32)
+    job.gradients.common.reduce_scatter(axis=mesh.dp)
+
+    # parallel.ep = 2 (tiny-moe.par:31): each expert has seen the tokens of its ep and etp ranks.
+    job.gradients.experts.reduce_scatter(axis=mesh.edp)
+    return loss
+
+
+# ── Update ────────────────────────────────────────────────────────────────────
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """train.lr_schedule = cosine(warmup = 10, min_lr = 0.0003) (tiny-moe.par:41)"""
+    return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
+
+
+def update(job: Job, step: int) -> Tensor:
+    """The optimizer step; returns the norm of the gradients before they were clipped."""
+    # train.clip = 1 (tiny-moe.par:42)
+    norm = job.gradients.norm(over=job.mesh.world, once=job.mesh.tp)
+    must_be_finite(norm, job.gradients, step=step)
+    job.gradients.clip(norm, limit=job.plan.clip)
+
+    job.optimizer.step(lr=learning_rate(job.plan, step))
+    job.weights.common.all_gather(axis=job.mesh.dp)
+    job.weights.experts.all_gather(axis=job.mesh.edp)
+    job.gradients.clear()
+    return norm
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    job = build(Plan.load(folder / "plan.json"))
+    mesh = job.mesh
+    writes = mesh.pp.last and mesh.dp.first and mesh.tp.first
+    log = Log(job.plan, writes=writes, folder=folder)
+    health = Health(job.plan, writes=writes, device=mesh.device)
+    for step in range(job.plan.steps):
+        loss = backward(job, health.over(step, job.data.batch(step)))
+        norm = update(job, step)
+        health.after(step, loss=loss, grad_norm=norm)
+        log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+    health.close()
+    log.close()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What the torch target says of latents and adapters that it has no code for, at the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+
+TEXT = """
+model {{ layers = 4, hidden = 64, heads = 8, ffn = 160, vocab = 1000 {model} }}
+cluster {{ node from "laptop" {{ gpus = 2 }} }}
+parallel {{ {parallel} }}
+train {{
+  seq = 64, micro_batch = 2, global_batch = 16, steps = 10, precision = fp32
+  optimizer = adamw(lr = 1e-3) {train}
+}}
+"""
+MLA = "mla { q_rank = 24, kv_rank = 16, nope_dim = 8, rope_dim = %d, v_dim = 8 }"
+LORA = "lora = lora(rank = 4)"
+
+REFUSED = {
+    "positions": (f"{MLA % 4} position = none", "", "", "without rotary positions"),
+    "a share": (f"{MLA % 4} rope(partial = 0.5)", "", "", "a partial rotation"),
+    "pairs": (MLA % 3, "", "", "3 rotated features of a head"),
+    "norms": (f"{MLA % 4} qk_norm = per_head", "", "", "norms of queries and keys"),
+    "groups": (f"{MLA % 4} kv_heads = 4", "", "", "grouped heads"),
+    "widths": (f"{MLA % 4} head_dim = 8", "", "", "heads of 8 features"),
+    "units": ("", "zero = 3", LORA, "adapters with `zero = 3`"),
+    "latents": (MLA % 4, "", LORA, "adapters with `mla`"),
+    "gradients put off": ("", "pp = 2, schedule = zero_bubble", LORA, "adapters with `schedule`"),
+    "experts": ("experts { count = 4, top_k = 2, ffn = 32 }", "", LORA, "adapters with `experts`"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str, tmp_path: Path) -> None:
+    model, parallel, train, words = REFUSED[name]
+    path = tmp_path / "job.par"
+    path.write_text(TEXT.format(model=model, parallel=parallel, train=train))
+    told = [error.message for error in pipeline.check(path, ["torch"]).errors]
+    assert any(words in message for message in told), told
