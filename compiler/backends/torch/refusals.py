@@ -133,7 +133,7 @@ def _shown(value: Any) -> str:
     return "none" if value == () else str(value)
 
 
-RECOMPUTED: Final = ("core_attention", "mlp", "activation", "experts")
+RECOMPUTED: Final = ("core_attention", "mlp", "norm", "activation", "experts")
 """The parts of a layer that are computed again on their own."""
 
 
@@ -151,6 +151,26 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 words,
                 help=[f"it expresses {known}, and `full` layers"],
             )
+    if asked is not None and "norm" in asked.flags:
+        yield from _norms_again(phase)
+
+
+def _norms_again(phase: Phase) -> Iterator[Diagnostic]:
+    """Where the output of a norm is not the input of one sublayer, or is needed once more late."""
+    model, parallel = phase.spec.model, phase.spec.parallel
+    assert model is not None
+    beside = {
+        "norm_placement": model.norm_placement == "after",
+        "shared_norm": model.shared_norm,
+        "experts": model.experts is not None,
+        "mla": model.mla is not None,
+        "schedule": parallel.pp > 1 and parallel.schedule.name in SPLITTING,
+    }
+    for name in (name for name, there in beside.items() if there):
+        place, words = phase.origins.label("train.recompute", "norms before plain sublayers alone")
+        what = f"`recompute = selective(norm)` beside `{name}` yet"
+        yield error(CODE, f"target torch cannot express {what}", place, words)
+        return
 
 
 def _compile(phase: Phase) -> Iterator[Diagnostic]:
@@ -171,6 +191,7 @@ def _compile(phase: Phase) -> Iterator[Diagnostic]:
         "model.position": model.position == "alibi",
         "model.sinks": model.sinks,
         "train.lora": train.lora is not None,
+        "train.recompute": train.recompute is not None and "norm" in train.recompute.flags,
     }
     for path in (path for path, there in beside.items() if there):
         place, words = phase.origins.label("train.compile", "layers of plain products alone")
