@@ -178,8 +178,9 @@ def _experts(experts: Experts) -> dict[str, Any]:
         found |= {"groups": experts.groups, "top_groups": experts.top_groups}
     if experts.router_bias:
         found["correction_rate"] = CORRECTION_RATE
-    if experts.aux_loss:
-        found["aux_loss"] = experts.aux_loss
+    for name, usual in (("scale", 1.0), ("aux_loss", 0.0), ("z_loss", 0.0)):
+        if (value := getattr(experts, name)) != usual:
+            found[name] = value
     return found
 
 
