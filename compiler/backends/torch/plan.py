@@ -107,6 +107,7 @@ def plan_of(
             "format": spec.data.format,
             "path": spec.data.path,
             **({} if spec.data.shuffle else {"shuffle": False}),
+            **({} if spec.data.packing else {"packing": False}),
             **({"validation": _validation(spec)} if spec.data.validation else {}),
         },
         "log": {

@@ -40,14 +40,15 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.attention": ("flash", "math"),
     "train.compile": (False, True),
     "data.tokenizer": (None,),
-    "data.packing": (True,),
+    "data.packing": (True, False),
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
 
 HELP: Final = {
     "model.dropout": "`dropout = 0`: masks that each rank draws make every layout another run, "
     "which no proof can compare",
-    "data.packing": "`packing = on`: documents follow one another in a sequence",
+    "data.tokenizer": "text is read as bytes; other tokens are read from files of their own, "
+    "`format = tokens` or `megatron`",
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
