@@ -24,7 +24,10 @@ class Experts:
     router_bias: bool = False  # a correction that the choice alone reads
     groups: int = 1
     top_groups: int = 1
+    normalize: bool = True
+    scale: float = 1.0
     aux_loss: float = 0.0
+    z_loss: float = 0.0
     correction_rate: float = 0.0
 
     def holds(self, layer: int) -> bool:
@@ -82,8 +85,9 @@ def mixture(
     scores = points.softmax(dim=-1) if experts.router == "softmax" else torch.sigmoid(points)
     visited = chosen(experts, scores.detach(), weight_of("router.correction"))
     shares = scores * visited
-    if experts.top_k > 1:
+    if experts.normalize and experts.top_k > 1:
         shares = shares / shares.sum(dim=-1, keepdim=True)
+    shares = experts.scale * shares
     out = torch.zeros_like(tokens)
     for number in range(experts.count):
         (rows,) = visited[:, number].nonzero(as_tuple=True)
@@ -94,6 +98,8 @@ def mixture(
         often = visited.to(scores.dtype).mean(dim=0) / experts.top_k
         likely = (scores / scores.sum(dim=-1, keepdim=True)).mean(dim=0)
         losses.append(experts.aux_loss * experts.count * (often * likely).sum())
+    if experts.z_loss:
+        losses.append(experts.z_loss * points.exp().sum(dim=-1).log().square().mean())
     if experts.shared_ffn:
         shared = mlp(tokens, "shared_experts")
         if experts.shared_gate:

@@ -10,6 +10,8 @@ its microbatch k the samples t * global_batch + (k * ranks + d) * micro_batch, a
 `micro_batch - 1`. Microbatch k of all ranks together is thus one contiguous piece, and any layout
 reads the same global batches.
 
+Where the plan says that documents are not packed, windows are those of `documents`.
+
 Where the plan holds a share of the windows out, these are the last ones of the stream, and an epoch
 has the others.
 
@@ -32,6 +34,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from parlay.runtime.documents import Documents, by_end
 from parlay.runtime.plan import Plan
 
 IGNORED = -100
@@ -63,6 +66,7 @@ class TokenStream:
     vocab: int | None = None
     end: int | None = None
     pad: int | None = None
+    bounds: np.ndarray[Any, Any] | None = None  # of documents, where the format has them
 
 
 class Loader:
@@ -90,6 +94,10 @@ class Loader:
         self.shuffle = plan.data.get("shuffle", True)
         self.stream = open_stream(plan.data.format, plan.data.path)
         self.windows = (len(self.stream.tokens) - 1) // self.seq
+        self.documents: Documents | None = None
+        if not plan.data.get("packing", True):
+            self.documents = Documents(bounds_of(self.stream), seq=self.seq)
+            self.windows = self.documents.windows
         self.held_batches = 0
         if (held := plan.data.get("validation")) is not None:
             self._hold(held.share, held.batches)
@@ -134,13 +142,20 @@ class Loader:
         return self._read([self.window(first + row) for row in range(self.micro_batch)])
 
     def _read(self, windows: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = np.empty((len(windows), self.seq + 1), dtype=np.int64)
+        # What stands behind a document is any token, and counts nowhere.
+        rows = np.full((len(windows), self.seq + 1), self.stream.end or 0, dtype=np.int64)
+        lengths = []
         for row, window in enumerate(windows):
-            start = window * self.seq
-            rows[row] = self.stream.tokens[start : start + self.seq + 1]
+            start, stop = window * self.seq, (window + 1) * self.seq + 1
+            if self.documents is not None:
+                start, stop = self.documents.span(window)
+            rows[row, : stop - start] = self.stream.tokens[start:stop]
+            lengths.append(stop - start)
         _check_range(rows, vocab=self.vocab, source=self.stream.source)
         both = torch.from_numpy(rows)
         tokens, labels = both[:, :-1].contiguous(), both[:, 1:].clone()
+        for row, length in enumerate(lengths):
+            labels[row, length - 1 :] = IGNORED
         if self.stream.pad is not None:
             labels[labels == self.stream.pad] = IGNORED
         if self.own is not None:
@@ -164,6 +179,18 @@ class Loader:
         for piece in range(0, pieces, stride):
             chunk = tokens[piece << 20 : (piece + 1) << 20]
             _check_range(chunk, vocab=self.vocab, source=source)
+
+
+def bounds_of(stream: TokenStream) -> np.ndarray[Any, Any]:
+    """Where documents begin and end."""
+    if stream.bounds is not None:
+        return stream.bounds
+    if stream.end is None:
+        raise DataError(
+            f"{stream.source} does not say where documents end, which `packing = off` needs: "
+            "`end` in the sidecar of tokens, the documents of a Megatron index"
+        )
+    return by_end(stream.tokens, stream.end)
 
 
 def open_stream(format: str, path: str | None) -> TokenStream:
@@ -258,7 +285,18 @@ def read_megatron(path: Path) -> TokenStream:
             f"{tokens_file} has {found} bytes; the sequences of {index_file.name} "
             f"take {expected}: the pair does not belong together, or was cut short"
         )
-    return TokenStream(tokens=_memmap(tokens_file, dtype), source=str(tokens_file))
+    firsts = np.frombuffer(raw, dtype="<i8", count=documents, offset=at + sequences * 12)
+    return TokenStream(
+        tokens=_memmap(tokens_file, dtype),
+        source=str(tokens_file),
+        bounds=_of_documents(firsts, np.concatenate([[0], np.cumsum(lengths)])),
+    )
+
+
+def _of_documents(firsts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Any:
+    """Where documents begin, by their first sequences; None where these do not say it."""
+    ascend = bool(len(firsts)) and firsts[0] == 0 and firsts[-1] == len(starts) - 1
+    return starts[firsts] if ascend and bool((np.diff(firsts) >= 0).all()) else None
 
 
 def _memmap(path: Path, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

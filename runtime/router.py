@@ -1,13 +1,14 @@
 """Which experts a token visits, and how much each of them counts.
 
 A router scores every expert for every token of this rank, x [t, h] -> [t, count], at least in
-float32. The `top_k` best are visited, and their scores, divided by their sum, are their weights: of
+float32. The `top_k` best are visited, and their scores are their weights, divided by their sum: of
 a softmax that is the softmax over the chosen ones alone. Nothing is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -24,37 +25,44 @@ class Chosen(NamedTuple):
     experts: Tensor
     """[t, k] int64."""
     weights: Tensor
-    """[t, k], at least in float32; each row adds up to one."""
+    """[t, k], at least in float32."""
     counts: Tensor
     """[count] int64: how many tokens of this rank visit each expert."""
 
 
 class Balance(NamedTuple):
-    """The auxiliary loss of a layer, as it adds to the loss of the global batch.
+    """The losses of a layer's router, as they add to the loss of the global batch.
 
-    scale · count · Σ f · p over the experts, where f is the share of visits that an expert has, and
-    p its mean score of those of a token together, over the tokens of a microbatch
-    (arXiv:2101.03961, section 2.2). `axes` are those that cut the microbatch's sequences.
+    `load` · count · Σ f · p over the experts, where f is the share of visits that an expert has,
+    and p its mean score of those of a token together, over the tokens of a microbatch
+    (arXiv:2101.03961, section 2.2). `size` · the mean square of log Σ exp of a token's logits
+    (arXiv:2202.08906, section 3.1). `axes` are those that cut the microbatch's sequences.
     """
 
-    scale: float
+    load: float
+    size: float = 0.0
     axes: Sequence[Axis] = ()
 
 
 def softmax(x: Tensor, weight: Tensor, **asked: Any) -> Chosen:
     """Scores are a softmax over all experts; the other arguments are those of `choose`."""
-    return choose(_Scores.apply(x, weight).softmax(-1), **asked)
+    logits = _Scores.apply(x, weight)
+    return choose(logits.softmax(-1), logits=logits, **asked)
 
 
 def sigmoid(x: Tensor, weight: Tensor, **asked: Any) -> Chosen:
     """Scores are a sigmoid each (arXiv:2412.19437, section 2.1.2)."""
-    return choose(_Scores.apply(x, weight).sigmoid(), **asked)
+    logits = _Scores.apply(x, weight)
+    return choose(logits.sigmoid(), logits=logits, **asked)
 
 
 def choose(
     scores: Tensor,
     *,
+    logits: Tensor,
     top_k: int,
+    normalize: bool = True,
+    scale: float = 1.0,
     groups: int = 1,
     top_groups: int = 1,
     correction: Tensor | None = None,
@@ -65,9 +73,9 @@ def choose(
     Of `groups` groups of neighbouring experts each token visits the `top_groups` best alone: those
     whose best top_k // top_groups scores add up to most. `correction` [count] is added to scores
     where experts and groups are compared, and nowhere else; its gradient is `counts`, by which it
-    is moved after the step. `balance` adds its gradient to the one of the scores.
+    is moved after the step. `balance` adds its gradient to those of scores and logits.
 
-    Sends, with `balance`, one all_reduce of [count] int64 over each of its axes.
+    Sends, with a `balance` of loads, one all_reduce of [count] int64 over each of its axes.
     """
     t, count = scores.shape
     with torch.no_grad():
@@ -81,10 +89,16 @@ def choose(
         experts = ranked.topk(top_k, dim=-1).indices
         counts = torch.bincount(experts.flatten(), minlength=count)
     weights = scores.gather(1, experts)
-    if top_k > 1:
+    if top_k > 1 and normalize:
         weights = weights / weights.sum(-1, keepdim=True)
-    if balance is not None:
+    if scale != 1.0:
+        weights = weights * scale
+    if balance is not None and balance.load:
         weights = _Beside.apply(weights, _auxiliary(scores, counts, balance))
+    if balance is not None and balance.size:
+        tokens = t * prod(axis.size for axis in balance.axes)
+        squares = logits.logsumexp(-1).square().sum()
+        weights = _Beside.apply(weights, balance.size / tokens * squares)
     if correction is not None:
         weights = _Counted.apply(weights, correction, counts)
     return Chosen(experts, weights, counts)
@@ -100,7 +114,7 @@ def _auxiliary(scores: Tensor, counts: Tensor, balance: Balance) -> Tensor:
         tokens *= axis.size
     shares = visits.to(scores.dtype) / visits.sum()
     means = (scores / scores.sum(-1, keepdim=True)).sum(0) / tokens
-    return balance.scale * count * (shares * means).sum()
+    return balance.load * count * (shares * means).sum()
 
 
 class _Scores(torch.autograd.Function):

@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import broken, plain, print_json, show
+from parlay.compiler.commands.printing import broken, incomplete, plain, print_json
 from parlay.compiler.ledger.time import TimeLine, priceable, time_of
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
@@ -97,7 +97,7 @@ def _beside(job: pipeline.Job, phase: Phase, metrics: Path) -> Beside | None:
     layout = pipeline.lay_out(phase)
     train = phase.spec.train
     if layout is None or train is None or not layout.stages:
-        show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+        incomplete(job, "a step needs a model with a shape, a cluster, every degree and `train`")
         return None
     if not priceable(phase.spec):
         print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
-from parlay.compiler.commands.printing import broken, plain, print_json, show
+from parlay.compiler.commands.printing import broken, incomplete, plain, print_json
 from parlay.compiler.ledger.differences import Change, changes
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.reload import Reload, reload
@@ -47,7 +46,7 @@ def _books(path: Path) -> dict[str, Ledger] | None:
     for phase in job.phases:
         layout = pipeline.lay_out(phase)
         if layout is None or phase.open or phase.spec.model is None:
-            show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+            incomplete(job, "a difference needs a model, a cluster and every degree")
             return None
         found[phase.name] = ledger(phase, layout)
     return found

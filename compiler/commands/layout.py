@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import print_json, show
+from parlay.compiler.commands.printing import incomplete, print_json
 from parlay.compiler.layout import Layout, Stage, to_json
 from parlay.compiler.layout.describe import telling_kinds
 from parlay.compiler.spec.resolve import Phase
@@ -24,7 +24,7 @@ def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
     job = pipeline.load(file)
     layouts = [(phase, pipeline.lay_out(phase)) for phase in job.phases]
     if job.errors or any(layout is None for _, layout in layouts):
-        show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+        incomplete(job, "a layout needs a cluster and every degree")
         return 1
     known = [(phase, layout) for phase, layout in layouts if layout is not None]
     if rank is not None and not any(0 <= rank < layout.world for _, layout in known):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_accounts import print_communication, print_memory, size_of
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling, print_time
-from parlay.compiler.commands.printing import broken, plain, print_json, show
+from parlay.compiler.commands.printing import broken, incomplete, plain, print_json, show
 from parlay.compiler.commands.scaling import Point, scaling
 from parlay.compiler.commands.scaling import to_json as scaling_to_json
 from parlay.compiler.ledger.asserts import Judgement, judge
@@ -19,6 +19,7 @@ from parlay.compiler.ledger.asserts import to_json as asserts_to_json
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.stated import beyond_peak
 from parlay.compiler.ledger.to_json import to_json
+from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic
 from parlay.dsl.units import Quantity
 
@@ -57,9 +58,7 @@ def run(
         for phase in job.phases:
             layout = pipeline.lay_out(phase)
             if layout is None or phase.open or phase.spec.model is None:
-                show([pipeline.checked(job)], summary=True, stream=sys.stderr)
-                if layout is not None:
-                    print(_lacks(phase.open, path), file=sys.stderr)
+                incomplete(job, _lacks(phase, path))
                 return 1
             book = ledger(phase, layout, stated=at)
             too_fast = beyond_peak(phase, book)
@@ -93,10 +92,10 @@ def document(each: Account, *, formulas: bool) -> dict[str, Any]:
     return found
 
 
-def _lacks(open_fields: object, path: Path) -> str:
-    if open_fields:
+def _lacks(phase: Phase, path: Path) -> str:
+    if phase.open:
         return f"fields are left to the planner: `parlay plan {path}` chooses them"
-    return "the ledger needs a model"
+    return "the ledger needs a model and a cluster"
 
 
 def _print(books: Sequence[tuple[Path, list[Account]]], *, formulas: bool) -> None:

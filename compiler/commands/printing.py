@@ -55,3 +55,15 @@ def refused(job: Job) -> bool:
 def broken(job: Job) -> bool:
     """Whether a loaded job has errors; they are then told with those of the rules, in one run."""
     return bool(job.errors) and refused(checked(job))
+
+
+def incomplete(job: Job, needs: str) -> None:
+    """Tells why a job without errors of its text has no answer: what the rules say, else `needs`.
+
+    A file of one block alone is a good file, to be imported; for more than `check` it is too
+    little, which no rule says.
+    """
+    job = checked(job)
+    show([job], summary=True, stream=sys.stderr)
+    if not job.errors:
+        print(f"parlay: {harmless(str(job.path))}: {needs}", file=sys.stderr)

@@ -9,8 +9,9 @@ from pathlib import Path
 from parlay.compiler import pipeline, report
 from parlay.compiler.commands.compile import opened
 from parlay.compiler.commands.ledger import Account, document
-from parlay.compiler.commands.printing import refused, show
+from parlay.compiler.commands.printing import incomplete, refused, show
 from parlay.compiler.commands.scaling import scaling
+from parlay.compiler.layout import Layout
 from parlay.compiler.layout import to_json as layout_to_json
 from parlay.compiler.ledger.asserts import judge
 from parlay.compiler.ledger.document import ledger
@@ -26,11 +27,19 @@ def run(file: Path, out: Path, *, nodes: Sequence[int] = (), force: bool = False
     job = pipeline.check(file)
     if refused(opened(job, "report")):
         return 1
-    if any(phase.spec.model is None for phase in job.phases):
-        print("parlay: a report needs a model", file=sys.stderr)
+    layouts = [pipeline.lay_out(phase) for phase in job.phases]
+    if any(
+        layout is None or phase.spec.model is None
+        for phase, layout in zip(job.phases, layouts, strict=True)
+    ):
+        incomplete(job, "a report needs a model and a cluster")
         return 1
     show([job], summary=False, stream=sys.stderr)
-    parts = [_part(job, phase, nodes) for phase in job.phases]
+    parts = [
+        _part(job, phase, layout, nodes)
+        for phase, layout in zip(job.phases, layouts, strict=True)
+        if layout is not None
+    ]
     text = report.page(report.Subject(str(file), job.sources, job.diagnostics, parts))
     if out == STDOUT:
         sys.stdout.flush()
@@ -39,9 +48,7 @@ def run(file: Path, out: Path, *, nodes: Sequence[int] = (), force: bool = False
     return _written(job, out, text, force=force)
 
 
-def _part(job: pipeline.Job, phase: Phase, nodes: Sequence[int]) -> report.Part:
-    layout = pipeline.lay_out(phase)
-    assert layout is not None, "a report follows a clean check"
+def _part(job: pipeline.Job, phase: Phase, layout: Layout, nodes: Sequence[int]) -> report.Part:
     book = ledger(phase, layout)
     points = scaling(phase, book, nodes or tuple(_around(phase)))
     account = Account(book, judge(phase, book, job.sources), points)

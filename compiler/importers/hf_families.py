@@ -91,6 +91,7 @@ def _qwen3_moe(config: Config) -> Values:
         "top_k": config.whole("num_experts_per_tok"),
         "ffn": config.whole("moe_intermediate_size"),
         "every": config.whole("decoder_sparse_step", default=1),
+        "normalize": config.flag("norm_topk_prob"),
         "aux_loss": config.number("router_aux_loss_coef", default=0.0),
     }
     return {**_qwen3(config), "experts": experts}
@@ -149,6 +150,7 @@ def _deepseek(config: Config, *, router: str) -> Values:
         "every": config.whole("moe_layer_freq", default=1),
         "router": router,
         "router_bias": router == "sigmoid",
+        **_weights(config, normalized=router == "sigmoid"),
         "groups": config.whole("n_group", default=1),
         "top_groups": config.whole("topk_group", default=1),
     }
@@ -183,6 +185,14 @@ def _olmo2(config: Config) -> Values:
     return {**_llama(config), "norm_placement": "after", "qk_norm": "full"}
 
 
+def _weights(config: Config, *, normalized: bool) -> Values:
+    """What the weights of a token's experts are divided by and multiplied with."""
+    return {
+        "normalize": config.flag("norm_topk_prob", normalized),
+        "scale": config.number("routed_scaling_factor", default=1.0),
+    }
+
+
 def _qwen2_moe(config: Config) -> Values:
     experts = {
         "count": config.whole("num_experts"),
@@ -192,6 +202,7 @@ def _qwen2_moe(config: Config) -> Values:
         "shared_ffn": config.whole("shared_expert_intermediate_size"),
         "shared_gate": True,
         "every": config.whole("decoder_sparse_step", default=1),
+        "normalize": config.flag("norm_topk_prob"),
         "aux_loss": config.number("router_aux_loss_coef", default=0.0),
     }
     return {**_qwen2(config), "experts": experts}
@@ -211,6 +222,7 @@ def _glm4_moe(config: Config) -> Values:
         "dense_layers": config.whole("first_k_dense_replace", default=0),
         "router": "sigmoid",
         "router_bias": True,
+        **_weights(config, normalized=True),
         "groups": config.whole("n_group", default=1),
         "top_groups": config.whole("topk_group", default=1),
     }

@@ -29,7 +29,6 @@ _SAYS_NOTHING: Final = re.compile(
 _USUAL: Final = {
     "rope_parameters.rope_type": "default",
     "use_sliding_window": True,
-    "routed_scaling_factor": 1.0,
     "ep_size": 1,
     "norm_type": "layer_norm",
     "mlp_type": "default",

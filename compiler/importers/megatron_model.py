@@ -181,6 +181,14 @@ def _experts(given: Arguments, draft: Draft, *, layers: int, ffn: int) -> None:
         draft.lost.append(f"--moe-router-score-function {router}: sigmoid is written")
         router = "sigmoid"
     put("router", router)
+    if "--moe-router-pre-softmax" in given.values and given.text("--moe-router-topk", "2") != "1":
+        given.has("--moe-router-pre-softmax")
+        if router == "softmax":
+            put("normalize", "off")
+    if (scale := given.real("--moe-router-topk-scaling-factor", 1.0)) != 1:
+        put("scale", number(scale))
+    if (loss := given.real("--moe-z-loss-coeff", 0.0)) > 0:
+        put("z_loss", number(loss))
     if given.has("--moe-router-enable-expert-bias"):
         put("router_bias", "on")
     if (groups := given.whole("--moe-router-num-groups")) is not None:

@@ -152,6 +152,10 @@ def _experts(
         first = mixture.start - mixture.step + 1
         found |= {"dense_layers": str(first)} if first > 0 else {}
         found |= {"every": str(mixture.step)} if mixture.step > 1 else {}
+    if router.get("route_norm") is False:
+        found["normalize"] = "off"
+    if router.get("route_scale", 1.0) != 1:
+        found["scale"] = str(router["route_scale"])
     if _whole(router.get("num_expert_groups")):
         found["groups"] = str(router["num_expert_groups"])
         found["top_groups"] = str(router.get("num_limited_groups"))

@@ -145,7 +145,7 @@ def _lines(layout: Layout, axes: Sequence[str], *, whole: bool) -> tuple[list[Li
     for each in shown:
         ranks = list(range(each * node, (each + 1) * node))
         for at in range(0, min(node, CELLS), WIDEST):
-            name = f"node {each}" if at == 0 else ""
+            name = f"from GPU {at}" if at else f"node {each}"
             found.append(Line(name, _cells(layout, axes, ranks[at : at + WIDEST], own)))
     return found, left_out
 

@@ -50,7 +50,14 @@ def checked(
 
 REFUSED = {
     "capacity": ({"experts": "capacity = 1.25"}, "capacity"),
-    "a limit of nodes": ({"experts": "node_limit = 4"}, "node_limit"),
+    "a limit of nodes": (
+        {
+            "experts": "groups = 4, top_groups = 3, node_limit = 2",
+            "parallel": "ep = 16, zero = 1",
+            "nodes": 2,
+        },
+        "node_limit",
+    ),
     "a gate of nothing": ({"experts": "shared_gate = on"}, "shared_gate"),
     "biases of experts": ({"more": "bias = [qkv, mlp]"}, "bias"),
     "a bias of the router": ({"more": "bias = [router]"}, "bias"),
@@ -86,6 +93,12 @@ def test_what_is_refused_at_its_field(name: str, tmp_path: Path) -> None:
     line = text[text.rfind("\n", 0, told[0].span.start) + 1 :].splitlines()[0]
     assert field in line
     assert not pipeline.emit(job, "torch").files if job.phases and not job.errors else True
+
+
+def test_groups_that_are_nodes_keep_within_a_limit(tmp_path: Path) -> None:
+    limited = "groups = 4, top_groups = 2, node_limit = 2"
+    job = checked(tmp_path, experts=limited, parallel="ep = 16, zero = 1", nodes=2)
+    assert not job.errors, [error.message for error in job.errors]
 
 
 def test_mixtral_of_the_catalog_compiles(tmp_path: Path) -> None:

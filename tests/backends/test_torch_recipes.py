@@ -33,6 +33,11 @@ REFUSED = {
     "`offload = cpu(params)`": ("offload = cpu(optimizer, params)", "", ""),
     "`offload` beside `zero = 2`": ("zero = 2, offload = cpu(optimizer)", "", ""),
     "`offload = nvme(optimizer)`": ("offload = nvme(optimizer)", "", ""),
+    "`recompute = selective(norm)` beside `norm_placement`": (
+        "",
+        "recompute = selective(norm)",
+        "norm_placement = after",
+    ),
     "`precision = fp8`": ("", "precision = fp8", ""),
 }
 

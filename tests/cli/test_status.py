@@ -52,6 +52,18 @@ def test_open_degrees_stop_what_needs_them(parlay: Any, tmp_path: Path, command:
     assert f"`parlay {command}` needs a value for `parallel.tp`" in ended.err
 
 
+@pytest.mark.parametrize("command", ["layout", "ledger", "diff", "compare", "report"])
+def test_a_file_of_one_block_is_too_little(parlay: Any, tmp_path: Path, command: str) -> None:
+    """No rule has anything against it, so the command says what it needs."""
+    path = tmp_path / "job.par"
+    path.write_text('model from "llama3-8b"\nparallel { tp = 2 }\n')
+    assert parlay("check", path).status == 0
+    second = {"diff": [path], "compare": [tmp_path / "metrics.jsonl"]}.get(command, [])
+    ended = parlay(command, path, *second)
+    assert (ended.status, ended.out) == (1, "")
+    assert ended.err.startswith(f"parlay: {path}: ") and "cluster" in ended.err
+
+
 def test_the_same_file_twice_is_told_once(parlay: Any, tmp_path: Path) -> None:
     path = tmp_path / "job.par"
     path.write_text("parallel { tp = 0 }")

@@ -18,6 +18,7 @@ CASES = {
     "without it": ("tp = 2  sequence_parallel = off", "none", (0,), 1),
     "pipeline": ("tp = 2  pp = 2  zero = 1", "none", (0, 1), 1),
     "the activation again": ("tp = 2", "selective(activation)", (0,), 1),
+    "norms again": ("tp = 2", "selective(norm)", (0,), 1),
     "recompute": ("pp = 2  zero = 1", "full", (0,), 1),
     "several sequences": ("tp = 2  pp = 2  zero = 1", "none", (0, 1), 4),
 }

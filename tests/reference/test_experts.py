@@ -138,7 +138,7 @@ def test_qwen2_moe() -> None:
                 num_experts=8,
                 num_experts_per_tok=3,
                 mlp_only_layers=[0],
-                norm_topk_prob=True,
+                norm_topk_prob=False,
                 rms_norm_eps=1e-5,
                 rope_theta=10000.0,
                 tie_word_embeddings=False,
@@ -147,7 +147,9 @@ def test_qwen2_moe() -> None:
             )
         )
     )
-    experts = Experts(count=8, top_k=3, ffn=40, dense_layers=1, shared_ffn=56, shared_gate=True)
+    experts = Experts(
+        count=8, top_k=3, ffn=40, dense_layers=1, shared_ffn=56, shared_gate=True, normalize=False
+    )
     config = Config(**OURS, kv_heads=2, ffn=80, bias=["qkv"], experts=experts)
     with wide():
         compare(exact(model, theta=10000.0, width=8), config, weights)
@@ -166,7 +168,7 @@ def test_deepseek_v3_block() -> None:
         n_group=4,
         topk_group=2,
         norm_topk_prob=True,
-        routed_scaling_factor=1.0,
+        routed_scaling_factor=2.5,
     )
     torch.manual_seed(5)
     block = DeepseekV3MoE(config).double()
@@ -198,6 +200,7 @@ def test_deepseek_v3_block() -> None:
         router_bias=True,
         groups=4,
         top_groups=2,
+        scale=2.5,
     )
     visits: list[torch.Tensor] = []
     ours = mixture(experts, named.get, x, bend=torch.nn.functional.silu, losses=[], visits=visits)

@@ -204,7 +204,8 @@ def test_a_socket(tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) ->
             "train { seq = 8Ki, micro_batch = 1, global_batch = 8, steps = 1 }\n",
             "`parlay report` needs a value for `parallel.tp`",
         ),
-        ('cluster { node from "dgx-h100" }\nparallel { tp = 8 }', ""),
+        ('cluster { node from "dgx-h100" }\nparallel { tp = 8 }', "needs a model and a cluster"),
+        ('model from "llama3-8b"\nparallel { tp = 2 }', "needs a model and a cluster"),
     ],
 )
 def test_errors_are_told_and_nothing_is_written(tmp_path: Path, text: str, words: str) -> None:

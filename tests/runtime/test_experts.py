@@ -52,7 +52,7 @@ def test_each_row_meets_its_expert(dtype, inputs: int, outputs: int, counts: lis
 def test_the_best_of_the_best_groups(top_k: int, top_groups: int) -> None:
     given, correction = scores(), torch.linspace(-0.3, 0.3, 8, dtype=torch.float64)
     found = router.choose(
-        given, top_k=top_k, groups=4, top_groups=top_groups, correction=correction
+        given, logits=given, top_k=top_k, groups=4, top_groups=top_groups, correction=correction
     )
     counts = [0] * 8
     for token, row in enumerate(given.tolist()):
@@ -73,7 +73,7 @@ def test_the_best_of_the_best_groups(top_k: int, top_groups: int) -> None:
 
 def test_a_correction_has_its_visits_for_a_gradient() -> None:
     correction = torch.zeros(8, dtype=torch.float64, requires_grad=True)
-    found = router.choose(scores(), top_k=2, correction=correction)
+    found = router.choose(scores(), logits=scores(), top_k=2, correction=correction)
     for _ in range(2):
         found.weights.sum().backward(retain_graph=True)
     assert correction.grad.tolist() == (2 * found.counts).tolist()
@@ -82,8 +82,8 @@ def test_a_correction_has_its_visits_for_a_gradient() -> None:
 def test_the_auxiliary_loss_adds_its_gradient_alone() -> None:
     """scale · count · Σ f·p, beside whatever the weights are used for."""
     plain, given = scores(), scores()
-    router.choose(plain, top_k=2).weights.square().sum().backward()
-    found = router.choose(given, top_k=2, balance=router.Balance(0.3))
+    router.choose(plain, logits=plain, top_k=2).weights.square().sum().backward()
+    found = router.choose(given, logits=given, top_k=2, balance=router.Balance(0.3))
     found.weights.square().sum().backward()
     alone = scores()
     shares = found.counts.double() / found.counts.sum()
@@ -92,12 +92,31 @@ def test_the_auxiliary_loss_adds_its_gradient_alone() -> None:
     assert torch.allclose(given.grad - plain.grad, alone.grad, rtol=0, atol=1e-14)
 
 
+def test_the_loss_of_large_logits_adds_its_gradient_alone() -> None:
+    plain, given = scores(), scores()
+    router.choose(plain.softmax(-1), logits=plain, top_k=2).weights.square().sum().backward()
+    balance = router.Balance(0.0, size=0.3)
+    found = router.choose(given.softmax(-1), logits=given, top_k=2, balance=balance)
+    found.weights.square().sum().backward()
+    alone = scores()
+    (0.3 * alone.exp().sum(1).log().square().mean()).backward()
+    assert torch.allclose(given.grad - plain.grad, alone.grad, rtol=0, atol=1e-14)
+
+
+def test_weights_as_they_are_times_a_factor() -> None:
+    given = scores()
+    found = router.choose(given, logits=given, top_k=2, normalize=False, scale=2.5)
+    assert torch.equal(found.weights, 2.5 * given.gather(1, found.experts))
+    found = router.choose(given, logits=given, top_k=2, scale=2.5)
+    assert torch.allclose(found.weights.sum(1), torch.full((40,), 2.5).double())
+
+
 def test_a_token_is_the_weighed_sum_of_its_experts() -> None:
     torch.manual_seed(3)
     matrices = torch.randn(8, 5, 5, dtype=torch.float64)
     x = torch.randn(40, 5, dtype=torch.float64, requires_grad=True)
     given = scores()
-    chosen = router.choose(given, top_k=3)
+    chosen = router.choose(given, logits=given, top_k=3)
 
     def experts(rows: Tensor, counts: Tensor) -> Tensor:
         pairs = zip(rows.split(counts.tolist()), matrices, strict=True)

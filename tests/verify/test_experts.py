@@ -39,7 +39,7 @@ LAYOUTS = {
     "etp 2, ep 2, layers computed again": par(
         "tp = 2, dp = 2, ep = 2, etp = 2",
         gpus=4,
-        model=model("shared = 2, dense_layers = 1"),
+        model=model("shared = 2, dense_layers = 1, normalize = off, scale = 2.5, z_loss = 0.01"),
         train="recompute = full, precision = bf16",
     ),
     "pp 2, ep 2, chunks, a dense layer, a gate": par(
@@ -79,7 +79,9 @@ def test_layout(name: str, tmp_path: Path) -> None:
 # ── Faults ────────────────────────────────────────────────────────────────────
 
 COPIED = par("dp = 4, ep = 2", gpus=4, model=model("aux_loss = 0.1, shared = 1"))
-STEERED = par("dp = 2, ep = 2", gpus=2, model=model("router = sigmoid, router_bias = on"))
+STEERED = par(
+    "dp = 2, ep = 2", gpus=2, model=model("router = sigmoid, router_bias = on, z_loss = 0.1")
+)
 
 
 def more_rows(plan: dict[str, Any]) -> None:
@@ -114,6 +116,11 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
             "plan.batch.micro_batch / plan.batch.global_batch",
             "1 / plan.batch.microbatches",
         ),
+        {"gradients"},
+    ),
+    "logits that no loss keeps small": (
+        STEERED,
+        replaced("model.py", "size=share * e.z_loss", "size=0.0"),
         {"gradients"},
     ),
     "a norm that counts experts twice": (

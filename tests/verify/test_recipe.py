@@ -20,12 +20,18 @@ from .proving import emitted, par, prove, replaced
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
+NORMS = par("tp = 2", gpus=2, train="recompute = selective(norm)")
 SGD = par(
-    "zero = 1", gpus=2, train="optimizer = sgd(lr = 1e-2, momentum = 0.9, weight_decay = 0.1)"
+    "zero = 1",
+    gpus=2,
+    train="optimizer = sgd(lr = 1e-2, momentum = 0.9, weight_decay = 0.1)",
+    data="data { packing = off }",
 )
-LEAN = par("zero = 3", gpus=2, train="optimizer = adamw(lr = 1e-3, states = bf16, kahan = on)")
-
-
+LEAN = par(
+    "zero = 3",
+    gpus=2,
+    train="recompute = selective(norm), optimizer = adamw(lr = 1e-3, states = bf16, kahan = on)",
+)
 HALF = par("pp = 2, offload = cpu(optimizer)", gpus=2, train="precision = fp16")
 
 
@@ -36,8 +42,9 @@ def failed(result: dict[str, Any]) -> set[str]:
 
 
 RECIPES = {
-    "sgd, ZeRO-1": SGD,
-    "bf16 moments, compensated, ZeRO-3": LEAN,
+    "sgd, ZeRO-1, a document a sequence": SGD,
+    "bf16 moments, compensated, norms again, ZeRO-3": LEAN,
+    "norms again, tp": NORMS,
     "fp16, scaled, optimizer on the host": HALF,
 }
 

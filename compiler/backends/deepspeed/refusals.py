@@ -249,7 +249,7 @@ def _recipe(phase: Phase, train: Train) -> Iterator[Diagnostic]:
         words = "neither `steps` nor `tokens`"
         yield told(phase, "train.steps", "training without an end", words=words)
     for part in train.recompute.flags:
-        if part not in RECOMPUTED:
+        if part not in RECOMPUTED or part == "norm":
             what = f"`recompute = selective({part})`"
             help = (
                 "it expresses `core_attention`, `mlp`, `activation` of a layer, and `full` layers"

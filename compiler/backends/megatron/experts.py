@@ -64,6 +64,14 @@ def _router(phase: Phase, experts: Experts) -> Iterator[Piece]:
     if experts.top_k == 1 and experts.router == "softmax":
         # After the choice of one there would be nothing left to weigh.
         yield given("--moe-router-pre-softmax", path="model.experts.top_k")
+    elif not experts.normalize:
+        if experts.router == "sigmoid" and experts.top_k > 1:
+            words = "sigmoids of several experts are divided by their sum"
+            yield refused(phase, "model.experts.normalize", "`normalize = off`", words=words)
+        elif experts.router == "softmax":
+            yield given("--moe-router-pre-softmax", path="model.experts.normalize")
+    if experts.scale != 1:
+        yield given("--moe-router-topk-scaling-factor", experts.scale, path="model.experts.scale")
     if experts.router_bias:
         if experts.router == "softmax":
             words = "chosen by scores of a sigmoid alone"
@@ -77,6 +85,8 @@ def _router(phase: Phase, experts: Experts) -> Iterator[Piece]:
     yield chosen("--moe-router-load-balancing-type", kind, path="model.experts.aux_loss")
     if experts.aux_loss:
         yield given("--moe-aux-loss-coeff", experts.aux_loss, path="model.experts.aux_loss")
+    if experts.z_loss:
+        yield given("--moe-z-loss-coeff", experts.z_loss, path="model.experts.z_loss")
 
 
 def _dispatch(phase: Phase, spec: Spec, experts: Experts) -> Iterator[Piece]:

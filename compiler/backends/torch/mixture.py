@@ -8,7 +8,7 @@ from typing import Any
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.model_layer import ACTIVATIONS, BODY, inputs, recomputed
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import call, says, tuple_of
+from parlay.compiler.backends.torch.wrap import call, comment, says, tuple_of
 from parlay.compiler.spec.blocks import Experts
 
 
@@ -94,12 +94,19 @@ def _init(structure: Structure, experts: Experts) -> list[str]:
     lines.append("self.top_k = e.top_k")
     if experts.groups > experts.top_groups:
         lines.append("self.groups, self.top_groups = e.groups, e.top_groups")
-    if experts.aux_loss:
-        lines.append(f"# {at('model.experts.aux_loss')}: a mean over the step's microbatches.")
+    if experts.scale != 1:
+        lines.append("self.scale = e.scale")
+    if losses := [name for name in ("aux_loss", "z_loss") if getattr(experts, name)]:
+        fields = ", ".join(at(f"model.experts.{name}") for name in losses)
+        says = f"{fields}: means over the step's microbatches."
+        lines.append(comment(BODY, says))
+        lines.append("share = plan.batch.micro_batch / plan.batch.global_batch")
+        words = {"aux_loss": "load", "z_loss": "size"}
+        given = [f"{words[name]}=share * e.{name}" for name in losses]
+        given += [] if experts.aux_loss else ["load=0.0"]
         cuts = [f"mesh.{axis}" for axis in structure.sequence_axes]
-        axes = f", {tuple_of(cuts)}" if cuts else ""
-        lines.append("scale = e.aux_loss * plan.batch.micro_batch / plan.batch.global_batch")
-        lines.append(f"self.balance = router.Balance(scale{axes})")
+        given += [f"axes={tuple_of(cuts)}"] if cuts else []
+        lines += call("self.balance = router.Balance(", given, indent=BODY)
     lines.append("self.router = nn.Linear(m.hidden, e.count, bias=False)")
     if experts.router_bias:
         lines.append("self.router.correction = nn.Parameter(torch.empty(e.count))")
@@ -121,10 +128,12 @@ def _forward(structure: Structure, experts: Experts) -> list[str]:
             shared = f"self.shared_experts.router(x).sigmoid() * {shared}"
         lines.append(f"shared = {shared}")
     asked = ["top_k=self.top_k"]
+    asked += [] if experts.normalize else ["normalize=False"]
+    asked += ["scale=self.scale"] if experts.scale != 1 else []
     if experts.groups > experts.top_groups:
         asked += ["groups=self.groups", "top_groups=self.top_groups"]
     asked += ["correction=self.router.correction"] if experts.router_bias else []
-    asked += ["balance=self.balance"] if experts.aux_loss else []
+    asked += ["balance=self.balance"] if experts.aux_loss or experts.z_loss else []
     lines.append("tokens = x.flatten(0, 1)")
     lines += call(
         f"chosen = router.{experts.router}(",

@@ -378,8 +378,12 @@ def _layer_forward(structure: Structure) -> list[str]:
     def half(part: str, more: str = "") -> str:
         inner = f"self.{part}_norm(x)" if _before(structure) else "x"
         made = f"self.{part}({inner}{more})"
-        if part in structure.recomputed:
+        if part in structure.recomputed and "norm" in structure.recomputed:
+            made = recomputed(f"lambda x: self.{part}({inner})", "x")
+        elif part in structure.recomputed:
             made = recomputed(f"self.{part}", inner)
+        elif "norm" in structure.recomputed:
+            made = f"renormed(self.{part}_norm, self.{part}, x{more})"
         return f"self.{part}_post_norm({made})" if _after(structure) else made
 
     if not model.parallel_blocks:

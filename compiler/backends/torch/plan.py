@@ -107,6 +107,7 @@ def plan_of(
             "format": spec.data.format,
             "path": spec.data.path,
             **({} if spec.data.shuffle else {"shuffle": False}),
+            **({} if spec.data.packing else {"packing": False}),
             **({"validation": _validation(spec)} if spec.data.validation else {}),
         },
         "log": {
@@ -179,8 +180,9 @@ def _experts(experts: Experts) -> dict[str, Any]:
         found |= {"groups": experts.groups, "top_groups": experts.top_groups}
     if experts.router_bias:
         found["correction_rate"] = CORRECTION_RATE
-    if experts.aux_loss:
-        found["aux_loss"] = experts.aux_loss
+    for name, usual in (("scale", 1.0), ("aux_loss", 0.0), ("z_loss", 0.0)):
+        if (value := getattr(experts, name)) != usual:
+            found[name] = value
     return found
 
 

@@ -94,7 +94,7 @@ def _reference(spec: Spec, plan: dict[str, Any]) -> dict[str, Any]:
     assert model is not None and spec.train is not None
     sizes = plan["model"]
     if model.experts is not None:
-        routing = ("router", "router_bias", "shared_gate")
+        routing = ("router", "router_bias", "normalize", "shared_gate")
         said = {name: getattr(model.experts, name) for name in routing}
         sizes = {**sizes, "experts": {**sizes["experts"], **said}}
     return {

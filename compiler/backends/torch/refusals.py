@@ -40,14 +40,15 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.attention": ("flash", "math"),
     "train.compile": (False, True),
     "data.tokenizer": (None,),
-    "data.packing": (True,),
+    "data.packing": (True, False),
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
 
 HELP: Final = {
     "model.dropout": "`dropout = 0`: masks that each rank draws make every layout another run, "
     "which no proof can compare",
-    "data.packing": "`packing = on`: documents follow one another in a sequence",
+    "data.tokenizer": "text is read as bytes; other tokens are read from files of their own, "
+    "`format = tokens` or `megatron`",
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
@@ -134,7 +135,7 @@ def _shown(value: Any) -> str:
     return "none" if value == () else str(value)
 
 
-RECOMPUTED: Final = ("core_attention", "mlp", "activation", "experts")
+RECOMPUTED: Final = ("core_attention", "mlp", "norm", "activation", "experts")
 """The parts of a layer that are computed again on their own."""
 
 
@@ -152,6 +153,26 @@ def _recompute(phase: Phase) -> Iterator[Diagnostic]:
                 words,
                 help=[f"it expresses {known}, and `full` layers"],
             )
+    if asked is not None and "norm" in asked.flags:
+        yield from _norms_again(phase)
+
+
+def _norms_again(phase: Phase) -> Iterator[Diagnostic]:
+    """Where the output of a norm is not the input of one sublayer, or is needed once more late."""
+    model, parallel = phase.spec.model, phase.spec.parallel
+    assert model is not None
+    beside = {
+        "norm_placement": model.norm_placement == "after",
+        "shared_norm": model.shared_norm,
+        "experts": model.experts is not None,
+        "mla": model.mla is not None,
+        "schedule": parallel.pp > 1 and parallel.schedule.name in SPLITTING,
+    }
+    for name in (name for name, there in beside.items() if there):
+        place, words = phase.origins.label("train.recompute", "norms before plain sublayers alone")
+        what = f"`recompute = selective(norm)` beside `{name}` yet"
+        yield error(CODE, f"target torch cannot express {what}", place, words)
+        return
 
 
 def _compile(phase: Phase) -> Iterator[Diagnostic]:
@@ -172,6 +193,7 @@ def _compile(phase: Phase) -> Iterator[Diagnostic]:
         "model.position": model.position == "alibi",
         "model.sinks": model.sinks,
         "train.lora": train.lora is not None,
+        "train.recompute": train.recompute is not None and "norm" in train.recompute.flags,
     }
     for path in (path for path, there in beside.items() if there):
         place, words = phase.origins.label("train.compile", "layers of plain products alone")

@@ -23,7 +23,7 @@ def expert_refusals(
         said = f"target torch cannot express {what}"
         return error(CODE, said, place, label, help=[help] if help else [])
 
-    yield from _of_routing(experts, refused)
+    yield from _of_routing(phase, experts, parallel, refused)
     if biases := [name for name in ("mlp", "router") if name in (model.bias or ())]:
         yield refused(
             "model.bias",
@@ -39,8 +39,9 @@ def expert_refusals(
             "dp = 1: all else is on one rank of each replica",
             "`zero = 1` cuts masters and optimizer state of experts over edp",
         )
-    if train.precision == "fp16" and (experts.aux_loss or experts.router_bias):
-        what = "`aux_loss`" if experts.aux_loss else "`router_bias`"
+    beside = [n for n in ("aux_loss", "z_loss", "router_bias") if getattr(experts, n)]
+    if train.precision == "fp16" and beside:
+        what = " and ".join(f"`{name}`" for name in beside)
         yield refused(
             "train.precision",
             f"fp16 with {what} of experts yet",
@@ -86,7 +87,23 @@ def _copied(parallel: Parallel) -> bool:
     return parallel.tp > (parallel.ep or 1) * (parallel.etp or 1)
 
 
-def _of_routing(experts: Experts, refused: object) -> Iterator[Diagnostic]:
+def _groups_are_nodes(phase: Phase, experts: Experts, parallel: Parallel) -> bool:
+    """Whether the groups that a token may visit lie on no more nodes than it may, in any case.
+
+    A group of experts lies on ep · etp / groups neighbours of the expert grid.
+    """
+    cluster, degrees = phase.spec.cluster, (parallel.ep, parallel.etp)
+    if cluster is None or None in (*degrees, experts.node_limit, experts.top_groups):
+        return True  # in error, which is told
+    assert experts.node_limit is not None
+    span, rest = divmod(parallel.ep * parallel.etp, experts.groups)
+    inside = rest == 0 and span > 0 and cluster.node.gpus % span == 0
+    return inside and experts.top_groups <= experts.node_limit
+
+
+def _of_routing(
+    phase: Phase, experts: Experts, parallel: Parallel, refused: object
+) -> Iterator[Diagnostic]:
     assert callable(refused)
     at = "model.experts"
     if experts.capacity is not None:
@@ -97,7 +114,7 @@ def _of_routing(experts: Experts, refused: object) -> Iterator[Diagnostic]:
             "leave `capacity` out: which tokens a rank drops follows from the layout, so that no "
             "proof could compare it with another",
         )
-    if experts.node_limit is not None:
+    if experts.node_limit is not None and not _groups_are_nodes(phase, experts, parallel):
         yield refused(
             f"{at}.node_limit",
             "a limit of nodes",

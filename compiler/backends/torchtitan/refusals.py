@@ -42,6 +42,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "model.mtp_layers": (0,),
     "model.mla": (None,),
     "model.experts.aux_loss": (0.0,),
+    "model.experts.z_loss": (0.0,),
     "model.experts.shared_gate": (False,),
     "model.experts.capacity": (None,),
     "model.experts.node_limit": (None,),

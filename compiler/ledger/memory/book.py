@@ -19,16 +19,14 @@ from parlay.compiler.ledger.memory import (
 )
 from parlay.compiler.ledger.memory.chunk import LayerKept, Layers
 from parlay.compiler.ledger.memory.flight import in_flight
-from parlay.compiler.ledger.memory.holding import Holding, Kept
-from parlay.compiler.ledger.memory.record import Line, Moment, Part, RankClass
+from parlay.compiler.ledger.memory.holding import Holding, InFlight, Kept, activation_lines
+from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part, RankClass
 from parlay.compiler.ledger.memory.sizes import Sizes, sizes_of
 from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stage_parameters
 from parlay.compiler.spec.blocks import Spec
 
 Lines = tuple[Line, ...]
 NOTHING: Final = Part((), 0)
-ACTIVATIONS: Final = "activations"
-SAVED: Final = "the layer's saved tensors"
 
 
 def reserve(spec: Spec) -> Lines:
@@ -221,37 +219,16 @@ class Book:
 
     def activations(
         self, one: Holding, flight: tuple[int, ...], *, before_layers: bool = True
-    ) -> Part:
+    ) -> Held:
         """What all chunks keep of the microbatches in flight."""
-        lines: list[Line] = []
-        value = layers = 0
-        many = len(flight) > 1
-        for place, number in enumerate(flight):
-            if number <= 0:
-                continue
-            kept = one.kept[place]
-            of_chunk = f" of chunk {one.chunks[place].chunk}" if many else ""
-            for name, formula, bytes_ in kept.words:
-                if number > 1:
-                    formula = f"{number} microbatches x ({formula})"
-                lines.append(Line(ACTIVATIONS, name + of_chunk, number * bytes_, formula, SAVED))
-            value += number * kept.value_bytes
-            layers += number * kept.layers
-            if kept.ends:
-                chunk = one.chunks[place]
-                found = ends.end_lines(self.layers, chunk, number, before_layers=before_layers)
-                lines += [line for line in found if line.value_bytes]
-                value += sum([line.value_bytes for line in found])
-                continue
-            for category, name, bytes_, formula, source in kept.beside:
-                if number > 1:
-                    formula = f"{number} x {formula}"
-                lines.append(Line(category, name, number * bytes_, formula, source))
-                value += number * bytes_
-        for line in libraries.rounding(self.sizes.stack, layers):
-            lines.append(line)
-            value += line.value_bytes
-        return Part(tuple(lines), value)
+        stack = self.sizes.stack
+        if before_layers and not stack.libraries:
+            return InFlight(self.layers, one.chunks, one.kept, flight)
+        layers = sum(max(0, n) * kept.layers for n, kept in zip(flight, one.kept, strict=True))
+        lines = activation_lines(
+            self.layers, one.chunks, one.kept, flight, before_layers=before_layers
+        )
+        return Part.of(lines, libraries.rounding(stack, layers))
 
     @cached_property
     def running(self) -> Lines:
@@ -288,13 +265,8 @@ class Book:
             counts = self.layers.counts(chunk)
             for part in counts:
                 self.used.setdefault(part.layer.experts, part.layer)
-            with_ends = chunk.embedding or chunk.head
-            self.chunks[key] = Kept.of(
-                parameters_of(self.spec, chunk),
-                counts,
-                () if with_ends else ends.end_lines(self.layers, chunk, 1),
-                ends=with_ends,
-            )
+            lines = ends.end_lines(self.layers, chunk, 1)
+            self.chunks[key] = Kept.of(parameters_of(self.spec, chunk), counts, lines)
         return self.chunks[key]
 
     def costliest(self, kept: Sequence[Kept]) -> LayerKept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from parlay.compiler.ledger.parameters import Parameters
 
@@ -48,22 +48,37 @@ class Part(NamedTuple):
         return Part(self.lines + other.lines, self.value_bytes + other.value_bytes)
 
 
+class Held(Protocol):
+    """Lines that are held together, made when they are asked for, and their sum."""
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Every amount, with its arithmetic."""
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of all."""
+
+
 class Moment(NamedTuple):
     """What a rank holds at one moment of a step."""
 
     name: str
-    lines: tuple[Line, ...]
+    parts: tuple[Held, ...]
     value_bytes: int
 
     @classmethod
-    def of(cls, name: str, *parts: Part) -> Moment:
+    def of(cls, name: str, *parts: Held) -> Moment:
         """The moment at which `parts` are held together."""
-        lines: tuple[Line, ...] = ()
         value = 0
-        for held, bytes_ in parts:
-            lines += held
-            value += bytes_
-        return cls(name, lines, value)
+        for part in parts:
+            value += part.value_bytes
+        return cls(name, parts, value)
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Every amount, with its arithmetic."""
+        return tuple(line for part in self.parts for line in part.lines)
 
     @property
     def categories(self) -> dict[str, int]:

@@ -93,6 +93,12 @@ class Experts:
     router_bias: bool = switch(
         "router_bias", "A correction bias per expert that only the choice of experts reads.", False
     )
+    normalize: bool = switch(
+        "normalize",
+        "Weights of a token's experts, where it visits several, are divided by their sum.",
+        True,
+    )
+    scale: float = real("scale", "Factor of what a token's experts make together.", 1.0, above=0)
     groups: int = whole("groups", "Groups the experts are chosen in.", 1)
     top_groups: int = whole(
         "top_groups",
@@ -100,6 +106,9 @@ class Experts:
         Derived("experts.groups", ("model.experts.groups",), lambda groups: groups),
     )
     aux_loss: float = real("aux_loss", "Weight of the load-balancing loss.", 0.0)
+    z_loss: float = real(
+        "z_loss", "Weight of the loss that keeps the router's logits small (ST-MoE).", 0.0
+    )
     capacity: float | None = real("capacity", "Capacity factor; absent is dropless.", None, above=0)
     imbalance: float = real(
         "imbalance", "Busiest rank's tokens over the mean, for memory and time.", 1.0, minimum=1

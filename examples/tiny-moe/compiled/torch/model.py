@@ -125,9 +125,9 @@ class Mixture(nn.Module):
         m, e = plan.model, plan.model.experts
         self.ep = mesh.ep
         self.top_k = e.top_k
-        # model.experts.aux_loss = 0.0001 (tiny-moe.par:19): a mean over the step's microbatches.
-        scale = e.aux_loss * plan.batch.micro_batch / plan.batch.global_batch
-        self.balance = router.Balance(scale, (mesh.tp,))
+        # model.experts.aux_loss = 0.0001 (tiny-moe.par:19): means over the step's microbatches.
+        share = plan.batch.micro_batch / plan.batch.global_batch
+        self.balance = router.Balance(load=share * e.aux_loss, axes=(mesh.tp,))
         self.router = nn.Linear(m.hidden, e.count, bias=False)
         self.router.correction = nn.Parameter(torch.empty(e.count))
         self.experts = Experts(plan, mesh)
