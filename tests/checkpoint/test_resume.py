@@ -61,6 +61,11 @@ OTHERS = {
         "experts { count = 4, top_k = 2, ffn = 24, router = sigmoid, router_bias = on }",
         ("dp = 4, ep = 2, zero = 3", 4),
     ),
+    "sequences over other ranks": (
+        "cp = 4, dp = 2, zero = 3, shard = 4",
+        "",
+        ("cp = 2, tp = 2, cp_method = ulysses", 4),
+    ),
     "units of ZeRO-3 that hold heads alike": (
         "tp = 4, dp = 2, zero = 3",
         "tied_embeddings = on",

@@ -82,6 +82,13 @@ def test_narrow_inputs_are_summed_in_float32() -> None:
     assert (out - exact).abs().max() < 2**-7 * exact.abs().max()
 
 
+def test_queries_of_some_rows() -> None:
+    leaves, told = given(CASES["all"], s=24)
+    rows, at = [range(4, 8), range(16, 20)], [*range(4, 8), *range(16, 20)]
+    whole = attention.unfused(*leaves[:3], **told)[:, :, at]
+    same(attention.unfused(leaves[0][:, :, at], *leaves[1:3], rows=rows, **told), whole, leaves)
+
+
 # ── On a GPU ──────────────────────────────────────────────────────────────────
 
 
@@ -101,6 +108,29 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
 def test_flex_attention_computes_the_same() -> None:
     leaves, told = given(CASES["all"], s=150)
     same(attention.fused(*leaves[:3], **told), attention.unfused(*leaves[:3], **told), leaves)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+def test_flex_attention_of_some_rows() -> None:
+    leaves, told = given(CASES["all"], s=320)
+    rows, at = [range(40, 120), range(200, 280)], [*range(40, 120), *range(200, 280)]
+    ours = attention.fused(leaves[0][:, :, at], *leaves[1:3], rows=rows, **told)
+    same(ours, attention.unfused(*leaves[:3], **told)[:, :, at], leaves)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_operators_take_what_a_block_gives_them(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a GPU: of shapes alone, heads of 12 and 20 features among them."""
+    monkeypatch.setattr(attention, "_by_flash", lambda _: True)
+    shapes = [(2, 6, 5, 12), (2, 3, 7, 12), (2, 3, 7, 20)]
+    q, k, v = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
+    out, lse = attention.block(q, k, v, causal=causal)
+    assert (out.shape, lse.shape) == ((2, 6, 5, 20), (2, 6, 5))
+    found = attention.block_gradients(out, q, k, v, out, lse, causal=causal)
+    assert [one.shape for one in found] == [q.shape, k.shape, v.shape]
 
 
 @pytest.mark.slow
@@ -136,6 +166,23 @@ def test_blocks(s: int, window: int | None) -> None:
         lists = [getattr(one, f"{kind}_indices")[0, 0] for one in (ours, theirs)]
         for count, mine, other in zip(counts[0, 0].tolist(), *lists, strict=True):
             assert torch.equal(mine[:count], other[:count])
+
+
+@pytest.mark.parametrize("window", [None, 1, 100, 128, 300])
+@pytest.mark.parametrize("chunk", [64, 128, 200])
+def test_blocks_of_some_rows(chunk: int, window: int | None) -> None:
+    """Every block that a query sees into is there, and a block that counts as whole is."""
+    rows, s = (range(chunk, 2 * chunk), range(6 * chunk, 7 * chunk)), 8 * chunk
+    ours = attention._blocks(2 * chunk, window, torch.device("cpu"), s, rows)
+    at = torch.cat([torch.arange(one.start, one.stop) for one in rows])
+    seen = (torch.arange(s) <= at[:, None]) & (at[:, None] - torch.arange(s) < (window or s))
+    for i in range(-(-2 * chunk // 128)):
+        some = ours.kv_indices[0, 0, i, : ours.kv_num_blocks[0, 0, i]].tolist()
+        whole = ours.full_kv_indices[0, 0, i, : ours.full_kv_num_blocks[0, 0, i]].tolist()
+        for j in range(-(-s // 128)):
+            part = seen[128 * i : 128 * i + 128, 128 * j : 128 * j + 128]
+            assert j in whole + some or not part.any()
+            assert j not in whole or part.all()
 
 
 # ── ALiBi ─────────────────────────────────────────────────────────────────────
