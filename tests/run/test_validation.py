@@ -36,6 +36,7 @@ log {{ every = 3 }}
 LAYOUTS = {
     "tp and chunks": (4, "tp = 2, pp = 2, schedule = interleaved(chunks = 2)"),
     "ZeRO-3": (2, "zero = 3"),
+    "both ends of the model on one rank": (2, "pp = 2, schedule = zbv"),
 }
 
 
