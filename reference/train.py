@@ -137,10 +137,13 @@ class SGD:
         self.velocity: Weights = {}
 
     def step(self, weights: Weights, gradients: Weights, *, lr: float) -> Weights:
-        for name, weight in weights.items():
-            pull = gradients[name] + (self.weight_decay * weight if weight.dim() > 1 else 0.0)
+        updated = dict(weights)
+        for name, gradient in gradients.items():
+            weight = weights[name]
+            pull = gradient + (self.weight_decay * weight if weight.dim() > 1 else 0.0)
             self.velocity[name] = pull + self.momentum * self.velocity.get(name, 0.0)
-        return {name: weight - lr * self.velocity[name] for name, weight in weights.items()}
+            updated[name] = weight - lr * self.velocity[name]
+        return updated
 
 
 def optimizer_of(facts: dict[str, Any]) -> AdamW | SGD:

@@ -152,6 +152,7 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        x = x.detach()  # from the graph, which would keep the input of the stage
         wanted = ctx.needs_input_grad
         of_x = gradient @ weight if wanted[0] else None
 

@@ -78,7 +78,7 @@ class _Column(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         of_x = _of_input(gradients, weights)
         sent = dist.all_reduce(of_x, group=ctx.axis.group, async_op=True)
-        wanted, late = ctx.needs_input_grad[3:], deferred.late()
+        wanted, late, x = ctx.needs_input_grad[3:], deferred.late(), x.detach()
 
         def make(_: Any) -> list[Tensor | None]:
             return _of_weights(wanted, gradients, x)
@@ -103,6 +103,7 @@ class _GatherColumn(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
         axis, wanted, late = ctx.axis, ctx.needs_input_grad[3:], deferred.late()
+        x = x.detach()
 
         def start() -> tuple[Tensor, dist.Work]:
             return start_gather(x, axis)

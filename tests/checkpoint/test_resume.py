@@ -24,6 +24,11 @@ LAYOUTS = {
         "every = 2",
     ),
     "dp in copies of two with ZeRO-3": ("dp = 4, zero = 3, shard = 2", 4, "every = 2"),
+    "both ends on one rank, gradients put off, with ZeRO-3": (
+        "pp = 2, dp = 2, zero = 3, schedule = zbv",
+        4,
+        "every = 2",
+    ),
     "pp, saved beside training": ("pp = 2", 2, "every = 2, async = on"),
 }
 
@@ -65,6 +70,11 @@ OTHERS = {
         "cp = 4, dp = 2, zero = 3, shard = 4",
         "",
         ("cp = 2, tp = 2, cp_method = ulysses", 4),
+    ),
+    "a tied embedding that one rank reads at both ends": (
+        "tp = 2, pp = 2, dp = 2, schedule = dualpipe_v",
+        "tied_embeddings = on",
+        ("pp = 2", 2),
     ),
     "units of ZeRO-3 that hold heads alike": (
         "tp = 4, dp = 2, zero = 3",

@@ -97,6 +97,34 @@ def test_weights_gathered_beside_the_loss() -> None:
     assert abs(row.error("peak")) < 0.002
 
 
+SPLIT = {
+    "pieces": ("tp = 2", "none"),
+    "whole sequences": ("tp = 2  sequence_parallel = off", "selective(mlp)"),
+    "all again": ("", "full"),
+}
+
+
+@pytest.mark.parametrize("case", SPLIT)
+def test_halves_of_a_backward(case: str) -> None:
+    """Weight gradients that are put off hold inputs and gradients of linears, and nothing else."""
+    traced_memory = bench("traced_memory")
+    parallel, recompute = SPLIT[case]
+    text = traced_memory.job_text(
+        "llama3-8b",
+        1,
+        f"pp = 2  zero = 1  schedule = zero_bubble  {parallel}",
+        seq=2048,
+        batch=8,
+        train=f"recompute = {recompute}",
+    )
+    text = text.replace('"llama3-8b"', '"llama3-8b" { layers = 4 }')
+    for row in traced_memory.rows(case, text, (0, 1)):
+        assert row.ledger.states == row.traced.states
+        assert abs(row.error("peak")) < 0.004
+        if recompute == "none":  # else the most is between the halves, not after a forward
+            assert abs(row.error("activations")) < 0.0002
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_traced(case: str) -> None:
     traced_memory = bench("traced_memory")

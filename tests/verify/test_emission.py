@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from parlay.compiler.ledger.time.trace import actions
+from parlay.runtime import timeline, timeline_split
 
-from .proving import emitted, par
+from .proving import MODEL, emitted, par
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +34,8 @@ def cases() -> list[tuple[str, str]]:
 
 
 CASES = dict(cases())
+
+TIED = MODEL.replace("vocab", "tied_embeddings = on, vocab")
 
 FEATURES = {
     "gpipe": par("pp = 2, schedule = gpipe", gpus=2),
@@ -68,6 +74,15 @@ FEATURES = {
     "gathered, zero": par("cp = 2, dp = 2, zero = 1, cp_method = allgather", gpus=4),
     "heads, math": par("cp = 2, cp_method = ulysses", gpus=2, train="attention = math"),
     "heads, rings": par("cp = 4, cp_method = ulysses_ring(inner = 2, outer = 2)", gpus=4),
+    "halves": par("pp = 2, schedule = zero_bubble", gpus=2, model=TIED),
+    "halves, tp": par("pp = 2, tp = 2, schedule = zero_bubble", gpus=4),
+    "halves, V, held out, saves": par(
+        "pp = 2, schedule = zbv",
+        gpus=2,
+        model=TIED,
+        data="data { validation = 5% } checkpoint { every = 5 }",
+    ),
+    "halves, V, zero": par("pp = 2, dp = 2, zero = 1, schedule = dualpipe_v", gpus=4),
     "saves": par(data="checkpoint { every = 5 }"),
     "saves, tp": par("tp = 2", gpus=2, data='checkpoint { path = "saved", keep = 2 }'),
     "zero, saves": par("dp = 2, zero = 1", gpus=2, data="checkpoint { every = 5, async = on }"),
@@ -122,7 +137,7 @@ def test_only_what_the_layout_needs(name: str, folders: dict[str, Path]) -> None
 
 
 WORDS = {
-    "Chunks": "chunks",
+    "Chunks": "chunks V",
     "interleaved": "chunks",
     "gpipe": "gpipe",
     "ShardedGradients": "zero",
@@ -137,6 +152,7 @@ WORDS = {
     "to_heads": "heads",
     "mesh.cp": "ring heads gathered",
     "MATH": "math",
+    "timeline_split": "halves",
     "enumerate": "first every",
 }
 """What stands in train.py and model.py for the sake of one of these."""
@@ -185,6 +201,26 @@ def test_sizes_stand_in_the_plan_alone(tmp_path: Path) -> None:
     for file in ("train.py", "model.py", "mesh.py"):
         assert without_docstrings(one[file]) == without_docstrings(two[file])
     assert one["plan.json"] != two["plan.json"]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["gpipe", "one_f_one_b", "interleaved(chunks = 2)", "zero_bubble", "zbv", "dualpipe_v"],
+)
+def test_the_list_that_is_priced_is_the_one_that_runs(schedule: str, tmp_path: Path) -> None:
+    deep = MODEL.replace("layers = 4", "layers = 8")
+    text = par(f"pp = 4, schedule = {schedule}", gpus=4, model=deep, global_batch=24)
+    job, files = emitted(text, tmp_path)
+    call = re.search(r"timeline=(timeline\w*\..+),$", files["train.py"], re.MULTILINE)
+    assert call is not None
+    names = {
+        "timeline": timeline,
+        "timeline_split": timeline_split,
+        "mesh": SimpleNamespace(pp=SimpleNamespace(size=4)),
+        "model": SimpleNamespace(stages=(None, None)),
+        "plan": SimpleNamespace(batch=SimpleNamespace(microbatches=12)),
+    }
+    assert eval(call[1], names) == actions(job.phases[0].spec.parallel, 12)
 
 
 def without_docstrings(text: str) -> str:

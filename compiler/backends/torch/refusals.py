@@ -45,6 +45,8 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
 """The values of each field that emitted code can have; a field that is not here is a size."""
 
 HELP: Final = {
+    "parallel.schedule": "`dualpipe_v` has the same order with one copy of the weights; `dualpipe` "
+    "keeps two, whose gradients would have to be summed over the ranks that mirror each other",
     "model.dropout": "`dropout = 0`: masks that each rank draws make every layout another run, "
     "which no proof can compare",
     "data.tokenizer": "text is read as bytes; other tokens are read from files of their own, "
