@@ -24,16 +24,10 @@ def model(mla: str = "q_rank = 24, ", more: str = "") -> str:
 LAYOUTS = {
     "latents of pieces, stages": (model(), "tp = 2, pp = 2", 4, ""),
     "queries of the stream, whole sequences, again": (
-        model("", "bias = [qkv, out]"),
+        model("", "bias = [qkv, out], window(size = 16, every = 2), sinks = on"),
         "tp = 2, dp = 2, sequence_parallel = off",
         4,
         "recompute = full",
-    ),
-    "queries of the stream, pieces, units of gradients": (
-        model("", "bias = [qkv, out], window(size = 16, every = 2), sinks = on"),
-        "tp = 2, dp = 2, zero = 2",
-        4,
-        "recompute = selective(mlp)",
     ),
     "units": (model(), "tp = 2, dp = 2, zero = 3", 4, "recompute = full"),
     "shards and stages, written out": (

@@ -20,7 +20,6 @@ LORA = "lora = lora(rank = 8, alpha = 16)"
 OFF = "sequence_parallel = off"
 
 LAYOUTS = {
-    "one process": ("qwen3", "", 1, ""),
     "pieces, tied over stages, again": ("gpt2", "tp = 2, pp = 2", 4, "recompute = full"),
     "heads on two ranks each, whole sequences": (
         "qwen3",
@@ -29,7 +28,7 @@ LAYOUTS = {
         "recompute = selective(activation)",
     ),
     "shards of adapters, both halves at once": ("falcon", "tp = 2, dp = 2, zero = 1", 4, ""),
-    "norms of all heads": ("olmo2", "tp = 2, dp = 2", 4, "recompute = selective(mlp)"),
+    "norms of all heads, a ring": ("olmo2", "tp = 2, cp = 2", 4, "recompute = selective(mlp)"),
 }
 
 
@@ -53,10 +52,6 @@ FAULTS: dict[str, tuple[Edit, set[str]]] = {
     "weights that are not frozen": (
         replaced("train.py", "        freeze(model)\n", ""),
         {"gradients", "norm", "weights", "collectives"},
-    ),
-    "a piece that is taken for a whole": (
-        replaced("model.py", '    "o.lora_a": 1,\n', ""),
-        {"initial", "weights"},
     ),
 }
 

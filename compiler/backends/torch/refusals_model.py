@@ -139,7 +139,6 @@ def adapter_refusals(
         return
     met = (
         (parallel.zero > 1, "parallel.zero", "gradients and state are those of adapters alone"),
-        (parallel.cp > 1, "parallel.cp", "no proof of both together"),
         (model.mla is not None, "model.mla", "latents have no adapters"),
         (model.experts is not None, "model.experts", "experts have no adapters"),
         (
