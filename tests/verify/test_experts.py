@@ -61,6 +61,9 @@ LAYOUTS = {
         gpus=8,
         model=model(),
     ),
+    "cp 2, pp 2, sequences over ranks that hold other experts": par(
+        "cp = 2, pp = 2, ep = 2", gpus=4, model=model("aux_loss = 0.01, z_loss = 0.01")
+    ),
     "weight gradients put off": par(
         "pp = 2, dp = 2, ep = 2, schedule = zero_bubble", gpus=4, model=model("shared = 1")
     ),
