@@ -161,7 +161,7 @@ def _hangs(rank: int, *, stopped: bool) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
-    health = Health(plan({"dp": 3}, wait=2), writes=rank == 0, device=torch.device("cpu"))
+    health = Health(plan({"dp": 3}, wait=3), writes=rank == 0, device=torch.device("cpu"))
     for step in range(3):
         for _ in health.over(step, [(torch.ones(1), torch.ones(1))] * 2):
             if step == 1 and rank == 2:
@@ -183,7 +183,7 @@ def test_a_rank_that_others_wait_for_is_named(
     told = "".join((tmp_path / f"rank-{rank}.log").read_text() for rank in range(3))
     [line] = [line for line in told.splitlines() if "nothing has moved" in line]
     culprit = "rank 2 says nothing" if stopped else "rank 2 is at test_health.py"
-    assert line.startswith(f"nothing has moved for 2 s: {culprit}"), line
+    assert line.startswith(f"nothing has moved for 3 s: {culprit}"), line
     assert "ranks 0, 1 wait in all_reduce, test_health.py" in line
     assert line.endswith("microbatch 0 of step 1")
 
