@@ -174,6 +174,7 @@ class Book:
             receives=receives,
             ends=with_ends,
             moments={},
+            late=[],
         )
 
     # ── Parts, each worked out once ───────────────────────────────────────────

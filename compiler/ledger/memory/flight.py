@@ -6,8 +6,10 @@ the lists), else from one rank's list over as many microbatches as reach the ste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import add, le, mul
 from typing import Final, NamedTuple
 
 from parlay.compiler.spec.schema import Setting
@@ -78,50 +80,77 @@ def halves(
     return _halves(schedule.name, pp, few, stage, tuple(whole), tuple(late))
 
 
-@cache
+def _fullest(
+    states: Sequence[Halves], whole: Sequence[float], late: Sequence[float]
+) -> tuple[float, Halves | None]:
+    """The first of the states with most bytes; -1 where there is none."""
+    best: tuple[float, Halves | None] = (-1.0, None)
+    for state in states:
+        value = sum(map(mul, state.whole, whole)) + sum(map(mul, state.late, late))
+        if value > best[0]:
+            best = value, state
+    return best
+
+
 def _halves(
     name: str, pp: int, microbatches: int, stage: int, whole: tuple[int, ...], late: tuple[int, ...]
 ) -> Moments:
-    now, put_off = [0] * len(whole), [0] * len(whole)
-    most: dict[tuple[str, int], tuple[int, Halves]] = {}
+    states = _states(name, pp, microbatches, stage)
+    most = {
+        (moment, chunk): _fullest(states.get((moment, chunk), ()), whole, late)
+        for moment in ("F", "before I", "before B", "after I", "after B", "W")
+        for chunk in range(len(whole))
+    }
+    chunks = range(len(whole))
+    split = [most["after I", chunk][0] >= most["after B", chunk][0] for chunk in chunks]
+    kinds = ["I" if each else "B" for each in split]
+    return Moments(
+        tuple([most["F", chunk][1] for chunk in chunks]),
+        tuple([most[f"before {kinds[chunk]}", chunk][1] for chunk in chunks]),
+        tuple([most[f"after {kinds[chunk]}", chunk][1] for chunk in chunks]),
+        tuple([most["W", chunk][1] for chunk in chunks]),
+        tuple(split),
+    )
 
-    def held(moment: str, chunk: int) -> None:
-        value = sum(n * each for n, each in zip(now, whole, strict=True))
-        value += sum(n * each for n, each in zip(put_off, late, strict=True))
-        if value > most.get((moment, chunk), (-1, None))[0]:
-            most[moment, chunk] = value, Halves(tuple(now), tuple(put_off))
 
-    for action in LISTED[name](pp, microbatches, stage):
+@cache
+def _states(
+    name: str, pp: int, microbatches: int, stage: int
+) -> Mapping[tuple[str, int], tuple[Halves, ...]]:
+    """What one rank's list holds after a forward of a chunk (`F`), before and after either kind of
+    its backwards, and before weight gradients that were put off (`W`); `held` after any forward,
+    whether whole or put off. Without those that hold no more of anything than another one does."""
+    actions = LISTED[name](pp, microbatches, stage)
+    chunks = 1 + max(action.stage // pp for action in actions)
+    none = (0,) * chunks
+    now, put_off = list(none), list(none)
+    found: dict[tuple[str, int], dict[tuple[int, ...], None]] = defaultdict(dict)
+    for action in actions:
         chunk = action.stage // pp
         match action.kind:
             case "F":
                 now[chunk] += 1
-                held("F", chunk)
+                found["F", chunk][*now, *put_off] = None
+                found["held", 0][*map(add, now, put_off), *none] = None
             case "W":
-                held("W", chunk)
+                found["W", chunk][*now, *put_off] = None
                 put_off[chunk] -= 1
             case kind:
-                held(f"before {kind}", chunk)
+                found[f"before {kind}", chunk][*now, *put_off] = None
                 now[chunk] -= 1
                 put_off[chunk] += kind == "I"
-                held(f"after {kind}", chunk)
+                found[f"after {kind}", chunk][*now, *put_off] = None
+    return {
+        moment: tuple([Halves(one[:chunks], one[chunks:]) for one in _undominated(states)])
+        for moment, states in found.items()
+    }
 
-    def of(moment: str, chunk: int) -> Halves | None:
-        return most[moment, chunk][1] if (moment, chunk) in most else None
 
-    chunks = range(len(whole))
-    split = [
-        most.get(("after I", chunk), (-1,))[0] >= most.get(("after B", chunk), (-1,))[0]
-        for chunk in chunks
-    ]
-    kinds = ["I" if each else "B" for each in split]
-    return Moments(
-        tuple([of("F", chunk) for chunk in chunks]),
-        tuple([of(f"before {kinds[chunk]}", chunk) for chunk in chunks]),
-        tuple([of(f"after {kinds[chunk]}", chunk) for chunk in chunks]),
-        tuple([of("W", chunk) for chunk in chunks]),
-        tuple(split),
-    )
+def _undominated(states: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    every = list(states)
+    for one in every:
+        if not any(one != other and all(map(le, one, other)) for other in every):
+            yield one
 
 
 @cache
@@ -155,19 +184,9 @@ def _passed(visits: int, place: int, pp: int, chunks: int) -> int:
     return rounds * pp + min(max(rest - place * pp, 0), pp)
 
 
-@cache
 def _listed(
     name: str, pp: int, microbatches: int, stage: int, weights: tuple[float, ...]
 ) -> tuple[int, ...]:
-    held = [0] * len(weights)
-    best: tuple[float, tuple[int, ...]] = (-1.0, tuple(held))
-    for action in LISTED[name](pp, microbatches, stage):
-        chunk = action.stage // pp
-        if action.kind == "F":
-            held[chunk] += 1
-            value = sum(count * weight for count, weight in zip(held, weights, strict=True))
-            if value > best[0]:
-                best = value, tuple(held)
-        elif action.kind in "BW":
-            held[chunk] -= 1
-    return best[1]
+    """Of whole backwards: what a split one puts off is held until its weight gradients are made."""
+    _, most = _fullest(_states(name, pp, microbatches, stage)["held", 0], weights, weights)
+    return most.whole if most is not None else (0,) * len(weights)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger.memory.chunk import Count, Layers
 from parlay.compiler.ledger.memory.ends import end_lines
 from parlay.compiler.ledger.memory.record import Line, Moment, Part
 from parlay.compiler.ledger.parameters import Parameters
+
+if TYPE_CHECKING:
+    from parlay.compiler.ledger.memory.late import Kind, Shares
 
 SAVED: Final = "the layer's saved tensors"
 
@@ -48,7 +51,8 @@ class Holding(NamedTuple):
 
     `always` is there at every moment, `update` the moment of the optimizer's step, `behind` what
     runs beside the backward of a stage without embedding and head. `weights` are the bytes of one
-    microbatch by chunk, `moments` those that are known, by what is in flight.
+    microbatch by chunk, `moments` those that are known, by what is in flight, `late` what a split
+    backward has besides, once it is known.
     """
 
     chunks: tuple[Stage, ...]
@@ -61,6 +65,7 @@ class Holding(NamedTuple):
     receives: bool
     ends: bool
     moments: dict[tuple[int, ...], tuple[Moment, ...]]
+    late: list[tuple[Shares, tuple[Kind, ...]]]
 
 
 class InFlight(NamedTuple):

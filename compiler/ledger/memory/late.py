@@ -14,7 +14,7 @@ from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import SPLITTING
 from parlay.compiler.ledger.memory import backward, ends
 from parlay.compiler.ledger.memory.flight import Halves, halves
-from parlay.compiler.ledger.memory.record import Line, Moment, Part
+from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part
 from parlay.compiler.ledger.memory.sizes import Sizes
 from parlay.compiler.spec.blocks import GATED
 
@@ -31,140 +31,176 @@ def splits(sizes: Sizes) -> bool:
     return sizes.stack.traced and parallel.pp > 1 and parallel.schedule.name in SPLITTING[:-1]
 
 
-class Rank(NamedTuple):
-    """One pipeline rank: what it holds whatever is in flight."""
+class Shares(NamedTuple):
+    """Bytes of one microbatch by chunk: what the first half leaves for the second (`late`, as
+    `words` say), what the loss keeps, and all that is kept for the first half (`whole`)."""
+
+    late: tuple[int, ...]
+    words: tuple[str, ...]
+    loss: tuple[int, ...]
+    whole: tuple[int, ...]
+
+    @classmethod
+    def of(cls, book: Book, one: Holding) -> Shares:
+        """Those of stages that hold alike."""
+        sizes = book.sizes
+        each, each_words = layer(sizes)
+        late, words, loss = [], [], []
+        for chunk in one.chunks:
+            value, formula = chunk.layers * each, f"{chunk.layers} x ({each_words})"
+            saved = 0
+            if chunk.head:
+                more, head_words = head(sizes)
+                value, formula = value + more, f"{formula} + {head_words}"
+                saved = sum(line.value_bytes for line in ends.loss_lines(sizes, 1)[0])
+            late.append(value)
+            words.append(formula)
+            loss.append(saved)
+        whole = [kept.each_bytes + more for kept, more in zip(one.kept, loss, strict=True)]
+        return cls(tuple(late), tuple(words), tuple(loss), tuple(whole))
+
+
+class Waiting(NamedTuple):
+    """What lies there of the microbatches in flight.
+
+    The backward of one of chunk `left` has left the head behind, the weight gradients of one of
+    chunk `done` have. Lines are made when they are asked for.
+    """
 
     book: Book
-    one: Holding
-    stage: int
+    chunks: tuple[Stage, ...]
+    shares: Shares
+    whole: Held
+    held: Halves
+    left: int | None
+    done: int | None
 
     @property
-    def sizes(self) -> Sizes:
-        """One microbatch."""
-        return self.book.sizes
+    def value_bytes(self) -> int:
+        """Bytes of all."""
+        value = self.whole.value_bytes
+        for place, chunk in enumerate(self.chunks):
+            late = self.held.late[place]
+            value += late * self.shares.late[place]
+            if chunk.head:
+                if late and place == self.done:
+                    value -= head(self.book.sizes)[0]
+                value += max(0, self._logits(place)) * self.shares.loss[place]
+        return value
 
     @property
-    def chunks(self) -> tuple[Stage, ...]:
-        """Its chunks, or those of another rank that holds alike."""
-        return self.one.chunks
-
-    def late(self, chunk: int) -> tuple[int, str]:
-        """What a chunk leaves of a microbatch for the second half."""
-        one, words = layer(self.sizes)
-        number = self.chunks[chunk].layers
-        value, formula = number * one, f"{number} x ({words})"
-        if self.chunks[chunk].head:
-            more, words = head(self.sizes)
-            value, formula = value + more, f"{formula} + {words}"
-        return value, formula
-
-    def whole(self, chunk: int) -> int:
-        """What a chunk keeps of a microbatch for the first half."""
-        value = self.one.kept[chunk].value_bytes
-        lines = ends.end_lines(self.book.layers, self.chunks[chunk], 1)
-        if self.chunks[chunk].head:
-            lines = (*lines, *ends.loss_lines(self.sizes, 1)[0])
-        return value + sum(line.value_bytes for line in lines)
-
-    def activations(
-        self, held: Halves, *, left: int | None = None, done: int | None = None
-    ) -> Part:
-        """What lies there of the microbatches in flight. The backward of one of chunk `left` has
-        left the head behind, the weight gradients of one of chunk `done` have."""
-        whole = self.book.activations(self.one, held.whole)
-        lines = []
-        for chunk, number in enumerate(held.late):
+    def lines(self) -> Lines:
+        """Layers and ends, what waits for weight gradients, and logits."""
+        lines = list(self.whole.lines)
+        for place, number in enumerate(self.held.late):
             if number:
-                value, formula = self.late(chunk)
-                value, formula = number * value, f"{number} x ({formula})"
-                if chunk == done and self.chunks[chunk].head:
-                    less = head(self.sizes)[0]
+                value = number * self.shares.late[place]
+                formula = f"{number} x ({self.shares.words[place]})"
+                if place == self.done and self.chunks[place].head:
+                    less = head(self.book.sizes)[0]
                     value, formula = value - less, f"{formula} - {less}"
                 lines.append(_late(value, formula))
-        for chunk, number in enumerate(held.whole):
-            logits = number - (chunk == left)
-            if self.chunks[chunk].head and logits > 0:
-                lines += ends.loss_lines(self.sizes, logits)[0]
-        return Part.of(whole.lines, lines)
+        for place, chunk in enumerate(self.chunks):
+            if chunk.head and (logits := self._logits(place)) > 0:
+                lines += ends.loss_lines(self.book.sizes, logits)[0]
+        return tuple(line for line in lines if line.value_bytes)
+
+    def _logits(self, place: int) -> int:
+        return self.held.whole[place] - (place == self.left)
+
+
+class Kind(NamedTuple):
+    """A moment of stages that hold alike: at which of a chunk's (`when`), and what is there beside
+    the microbatches in flight. `split` says for which backwards of the chunk, None for all."""
+
+    name: str
+    when: str
+    chunk: int
+    parts: tuple[Held, ...]
+    split: bool | None = None
+    left: bool = False
+    done: bool = False
 
 
 def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
     """The moments up to the optimizer's, each at its most over the chunks."""
-    rank = Rank(book, one, stage)
-    most: dict[str, Moment] = {}
-    for moment in _moments(rank):
-        if moment.name not in most or moment.value_bytes > most[moment.name].value_bytes:
-            most[moment.name] = moment
-    yield from most.values()
-
-
-def _moments(rank: Rank) -> Iterator[Moment]:
-    book, sizes, always = rank.book, rank.sizes, rank.one.always
-    received = book.received if rank.one.receives else ()
-    parallel, numbers = sizes.parallel, range(len(rank.chunks))
-    held = halves(
+    if not one.late:
+        one.late.append((Shares.of(book, one), tuple(_kinds(book, one))))
+    [(shares, kinds)] = one.late
+    parallel = book.spec.parallel
+    found = halves(
         parallel.schedule,
         pp=parallel.pp,
         microbatches=book.microbatches,
-        stage=rank.stage,
-        whole=[rank.whole(chunk) for chunk in numbers],
-        late=[rank.late(chunk)[0] for chunk in numbers],
+        stage=stage,
+        whole=shares.whole,
+        late=shares.late,
     )
-    head_here = any(chunk.head for chunk in rank.chunks)
-    here = head_here or any(chunk.embedding for chunk in rank.chunks)
-    tied = sizes.model.tied_embeddings and any(chunk.beside_embedding for chunk in rank.chunks)
+    most: dict[str, Moment] = {}
+    for kind in kinds:
+        chunk = kind.chunk
+        held: Halves | None = getattr(found, kind.when)[chunk]
+        if held is None or kind.split not in (None, found.splits[chunk]):
+            continue
+        whole = book.activations(one, held.whole)
+        left, done = (chunk if kind.left else None), (chunk if kind.done else None)
+        waiting = Waiting(book, one.chunks, shares, whole, held, left, done)
+        moment = Moment.of(kind.name, kind.parts[0], waiting, *kind.parts[1:])
+        if kind.name not in most or moment.value_bytes > most[kind.name].value_bytes:
+            most[kind.name] = moment
+    yield from most.values()
+
+
+def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
+    sizes, always = book.sizes, one.always
+    received = book.received if one.receives else ()
+    head_here = any(chunk.head for chunk in one.chunks)
+    here = head_here or any(chunk.embedding for chunk in one.chunks)
+    tied = sizes.model.tied_embeddings and any(chunk.beside_embedding for chunk in one.chunks)
     end = sizes.vocab * sizes.model.hidden if here else 0
     passed, running = book.passing(
-        rank.one.kept, end, rank.one.receives, head=head_here and not tied, again=True
+        one.kept, end, one.receives, head=head_here and not tied, again=True
     )
-    cut = parallel.zero >= 2 and book.shards.dense > 1
+    cut = sizes.parallel.zero >= 2 and book.shards.dense > 1
     if tied and cut:
         # The table's gradients leave once a microbatch, when the embedding has added its own.
         always = Part.of(always.lines, (_leaving(book, end, "tied embedding's gradients"),))
-    inside = book.backward(rank.one.kept)
-    for number, chunk in enumerate(rank.chunks):
-        forward, before = held.forward[number], held.before[number]
-        after, weights_from = held.after[number], held.weights[number]
-        split = held.splits[number]
-        while_running, of_head, of_end = (
-            tuple(line for line in lines if not split or not _leaves(line))
-            for lines in (running.lines, passed.head, passed.embedding)
-        )
-        if forward is not None and chunk.head:
+    inside = book.backward(one.kept)
+    for place, chunk in enumerate(one.chunks):
+        if chunk.head:
             now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)
-            yield Moment.of("loss", always, rank.activations(forward), now)
-        if before is not None:
-            rest = rank.activations(before, left=number)
+            yield Kind("loss", "forward", place, (always, now))
+        for split in (False, True):
+            while_running, of_head, of_end = (
+                tuple(line for line in lines if not split or not _leaves(line))
+                for lines in (running.lines, passed.head, passed.embedding)
+            )
+            behind: Lines = ()
             if chunk.head:
                 now = Part.of(backward.head(sizes), of_head, received)
-                yield Moment.of("backward of the head", always, rest, now)
-            behind: Lines = ()
-            if chunk.head and split:
-                value, formula = head(sizes)
-                behind = (_late(value, formula),)
+                yield Kind("backward of the head", "before", place, (always, now), split, left=True)
+                behind = (_late(*head(sizes)),) if split else ()
             now = Part.of(behind, while_running)
-            yield Moment.of("backward", always, rest, inside, now)
-        rest = rank.activations(after) if after is not None else always
-        if after is not None and split:
-            # The layer that the first half comes to last is still whole.
-            kept = book.costliest(rank.one.kept)
-            again = sizes.train.recompute.name == "full"
-            whole = (kept.input_bytes if again else kept.kept_bytes) - layer(sizes)[0]
-            now = Part.of((_late(max(0, whole), f"{whole}"),), while_running)
-            yield Moment.of("end of an input gradient", always, rest, inside, now)
-        if after is not None and chunk.embedding:
-            if split and cut and not tied:
-                of_end = (*of_end, _leaving(book, end, "embedding's gradients"))
-            now = Part.of(backward.embedding(sizes), of_end)
-            yield Moment.of("backward of the embedding", always, rest, now)
-        if weights_from is not None:
-            if chunk.head:
-                shards = (_leaving(book, end, "head's gradients"),) if cut and not tied else ()
-                now = Part.of(weights(sizes, head=True), received, shards)
-                yield Moment.of("weight gradients", always, rank.activations(weights_from), now)
-            rest = rank.activations(weights_from, done=number)
-            now = Part.of(weights(sizes), received, filter(_leaves, running.lines))
-            yield Moment.of("weight gradients", always, rest, now)
+            yield Kind("backward", "before", place, (always, inside, now), split, left=True)
+            if split:
+                # The layer that the first half comes to last is still whole.
+                kept = book.costliest(one.kept)
+                again = sizes.train.recompute.name == "full"
+                whole = (kept.input_bytes if again else kept.kept_bytes) - layer(sizes)[0]
+                now = Part.of((_late(max(0, whole), f"{whole}"),), while_running)
+                name = "end of an input gradient"
+                yield Kind(name, "after", place, (always, inside, now), split)
+            if chunk.embedding:
+                if split and cut and not tied:
+                    of_end = (*of_end, _leaving(book, end, "embedding's gradients"))
+                now = Part.of(backward.embedding(sizes), of_end)
+                yield Kind("backward of the embedding", "after", place, (always, now), split)
+        if chunk.head:
+            shards = (_leaving(book, end, "head's gradients"),) if cut and not tied else ()
+            now = Part.of(weights(sizes, head=True), received, shards)
+            yield Kind("weight gradients", "weights", place, (always, now))
+        now = Part.of(weights(sizes), received, filter(_leaves, running.lines))
+        yield Kind("weight gradients", "weights", place, (always, now), done=True)
 
 
 def _leaving(book: Book, unit: int, name: str) -> Line:
