@@ -90,3 +90,10 @@ def test_a_lookup_in_a_large_world_is_instant():
 def test_nonsense_is_refused(wrong):
     with pytest.raises(ValueError, match=r"axis|rank|outside"):
         wrong(Grid((("tp", 2), ("pp", 4))))
+
+
+def test_runs_of_a_plane_take_its_faster_axis_first() -> None:
+    grid = Grid((("tp", 2), ("cp", 2), ("dp", 4)))
+    runs = grid.runs("dp_cp", 2)
+    assert runs[0] == [0, 2, 4, 6] and runs[1] == [8, 10, 12, 14]  # cp whole, half of dp
+    assert grid.across("dp_cp", 2)[0] == [0, 8]

@@ -170,3 +170,10 @@ def test_axes_of_members() -> None:
     assert axes_of([3], grid=grid) == ""
     assert axes_of([0, 3], grid=grid) is None
     assert axes_of([0, 1, 2], grid=grid) is None
+
+
+def test_parts_of_a_plane_are_named_by_their_members() -> None:
+    grid = Grid((("tp", 2), ("cp", 2), ("dp", 4)))
+    assert axes_of([0, 2, 4, 6], grid=grid) == "cp_dp/4"
+    assert axes_of([0, 8], grid=grid) == "dp%2"
+    assert axes_of([0, 2, 12, 14], grid=grid) is None
