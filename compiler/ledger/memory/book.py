@@ -157,7 +157,7 @@ class Book:
         held = kept[0].held
         for each in kept[1:]:
             held += each.held
-        always, update = self.states(held)
+        always, update = self.states(held, chunks)
         with_ends = any(chunk.embedding or chunk.head for chunk in chunks)
         behind = NOTHING
         if not with_ends:
@@ -179,11 +179,12 @@ class Book:
 
     # ── Parts, each worked out once ───────────────────────────────────────────
 
-    def states(self, held: Parameters) -> tuple[Part, Moment]:
+    def states(self, held: Parameters, chunks: Sequence[Stage]) -> tuple[Part, Moment]:
         """What a rank that holds `held` has at all times, and the moment of its update."""
         if held not in self.kept:
             kept = states.kept(self.spec, held, self.shards)
-            always = Part.of(kept.lines, self.fixed)
+            adapters = states.adapter_lines(self.spec, chunks, self.shards)
+            always = Part.of(kept.lines, adapters, self.fixed)
             update = states.update_lines(self.spec, held, self.shards, self.sizes.stack)
             self.kept[held] = kept
             self.always[held] = always, Moment.of("optimizer step", always, Part.of(update))
