@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import add, le, mul
 from typing import Final, NamedTuple
 
@@ -92,6 +92,7 @@ def _fullest(
     return best
 
 
+@lru_cache(maxsize=4096)
 def _halves(
     name: str, pp: int, microbatches: int, stage: int, whole: tuple[int, ...], late: tuple[int, ...]
 ) -> Moments:
@@ -184,6 +185,7 @@ def _passed(visits: int, place: int, pp: int, chunks: int) -> int:
     return rounds * pp + min(max(rest - place * pp, 0), pp)
 
 
+@lru_cache(maxsize=4096)
 def _listed(
     name: str, pp: int, microbatches: int, stage: int, weights: tuple[float, ...]
 ) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ Inputs of columns are pieces of the sequence where that is cut, gradients of row
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple
 
 from parlay.compiler.layout import Stage
@@ -67,25 +68,24 @@ class Waiting(NamedTuple):
     chunk `done` have. Lines are made when they are asked for.
     """
 
-    book: Book
+    sizes: Sizes
     chunks: tuple[Stage, ...]
     shares: Shares
     whole: Held
     held: Halves
     left: int | None
     done: int | None
+    value_bytes: int
 
-    @property
-    def value_bytes(self) -> int:
+    def counted(self) -> int:
         """Bytes of all."""
-        value = self.whole.value_bytes
-        for place, chunk in enumerate(self.chunks):
-            late = self.held.late[place]
-            value += late * self.shares.late[place]
-            if chunk.head:
-                if late and place == self.done:
-                    value -= head(self.book.sizes)[0]
-                value += max(0, self._logits(place)) * self.shares.loss[place]
+        shares, held = self.shares, self.held
+        value = self.whole.value_bytes + sum(map(mul, held.late, shares.late))
+        for place, loss in enumerate(shares.loss):
+            if loss:
+                value += max(0, self._logits(place)) * loss
+                if place == self.done and held.late[place]:
+                    value -= head(self.sizes)[0]
         return value
 
     @property
@@ -97,12 +97,12 @@ class Waiting(NamedTuple):
                 value = number * self.shares.late[place]
                 formula = f"{number} x ({self.shares.words[place]})"
                 if place == self.done and self.chunks[place].head:
-                    less = head(self.book.sizes)[0]
+                    less = head(self.sizes)[0]
                     value, formula = value - less, f"{formula} - {less}"
                 lines.append(_late(value, formula))
         for place, chunk in enumerate(self.chunks):
             if chunk.head and (logits := self._logits(place)) > 0:
-                lines += ends.loss_lines(self.book.sizes, logits)[0]
+                lines += ends.loss_lines(self.sizes, logits)[0]
         return tuple(line for line in lines if line.value_bytes)
 
     def _logits(self, place: int) -> int:
@@ -117,6 +117,7 @@ class Kind(NamedTuple):
     when: str
     chunk: int
     parts: tuple[Held, ...]
+    value_bytes: int
     split: bool | None = None
     left: bool = False
     done: bool = False
@@ -136,19 +137,28 @@ def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
         whole=shares.whole,
         late=shares.late,
     )
-    most: dict[str, Moment] = {}
+    most: dict[str, tuple[int, Kind, Waiting]] = {}
+    lying: dict[tuple[Halves, bool, bool], Waiting] = {}
     for kind in kinds:
         chunk = kind.chunk
         held: Halves | None = getattr(found, kind.when)[chunk]
         if held is None or kind.split not in (None, found.splits[chunk]):
             continue
-        whole = book.activations(one, held.whole)
-        left, done = (chunk if kind.left else None), (chunk if kind.done else None)
-        waiting = Waiting(book, one.chunks, shares, whole, held, left, done)
-        moment = Moment.of(kind.name, kind.parts[0], waiting, *kind.parts[1:])
-        if kind.name not in most or moment.value_bytes > most[kind.name].value_bytes:
-            most[kind.name] = moment
-    yield from most.values()
+        # Only a head makes a difference to who has left it behind.
+        head_here = one.chunks[chunk].head
+        asked = (held, kind.left and head_here, kind.done and head_here)
+        if asked not in lying:
+            left, done = (chunk if asked[1] else None), (chunk if asked[2] else None)
+            whole = book.activations(one, held.whole)
+            waiting = Waiting(book.sizes, one.chunks, shares, whole, held, left, done, 0)
+            lying[asked] = waiting._replace(value_bytes=waiting.counted())
+        waiting = lying[asked]
+        value = waiting.value_bytes + kind.value_bytes
+        if kind.name not in most or value > most[kind.name][0]:
+            most[kind.name] = value, kind, waiting
+    for value, kind, waiting in most.values():
+        always, *now = kind.parts
+        yield Moment(kind.name, (always, waiting, *now), value)
 
 
 def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
@@ -169,7 +179,7 @@ def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
     for place, chunk in enumerate(one.chunks):
         if chunk.head:
             now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)
-            yield Kind("loss", "forward", place, (always, now))
+            yield _kind("loss", "forward", place, (always, now))
         for split in (False, True):
             while_running, of_head, of_end = (
                 tuple(line for line in lines if not split or not _leaves(line))
@@ -178,10 +188,12 @@ def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
             behind: Lines = ()
             if chunk.head:
                 now = Part.of(backward.head(sizes), of_head, received)
-                yield Kind("backward of the head", "before", place, (always, now), split, left=True)
+                yield _kind(
+                    "backward of the head", "before", place, (always, now), split, left=True
+                )
                 behind = (_late(*head(sizes)),) if split else ()
             now = Part.of(behind, while_running)
-            yield Kind("backward", "before", place, (always, inside, now), split, left=True)
+            yield _kind("backward", "before", place, (always, inside, now), split, left=True)
             if split:
                 # The layer that the first half comes to last is still whole.
                 kept = book.costliest(one.kept)
@@ -189,18 +201,32 @@ def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
                 whole = (kept.input_bytes if again else kept.kept_bytes) - layer(sizes)[0]
                 now = Part.of((_late(max(0, whole), f"{whole}"),), while_running)
                 name = "end of an input gradient"
-                yield Kind(name, "after", place, (always, inside, now), split)
+                yield _kind(name, "after", place, (always, inside, now), split)
             if chunk.embedding:
                 if split and cut and not tied:
                     of_end = (*of_end, _leaving(book, end, "embedding's gradients"))
                 now = Part.of(backward.embedding(sizes), of_end)
-                yield Kind("backward of the embedding", "after", place, (always, now), split)
+                yield _kind("backward of the embedding", "after", place, (always, now), split)
         if chunk.head:
             shards = (_leaving(book, end, "head's gradients"),) if cut and not tied else ()
             now = Part.of(weights(sizes, head=True), received, shards)
-            yield Kind("weight gradients", "weights", place, (always, now))
+            yield _kind("weight gradients", "weights", place, (always, now))
         now = Part.of(weights(sizes), received, filter(_leaves, running.lines))
-        yield Kind("weight gradients", "weights", place, (always, now), done=True)
+        yield _kind("weight gradients", "weights", place, (always, now), done=True)
+
+
+def _kind(
+    name: str,
+    when: str,
+    chunk: int,
+    parts: tuple[Held, ...],
+    split: bool | None = None,
+    *,
+    left: bool = False,
+    done: bool = False,
+) -> Kind:
+    value = sum(part.value_bytes for part in parts)
+    return Kind(name, when, chunk, parts, value, split, left, done)
 
 
 def _leaving(book: Book, unit: int, name: str) -> Line:
