@@ -80,7 +80,7 @@ class Waiting(NamedTuple):
     def counted(self) -> int:
         """Bytes of all."""
         shares, held = self.shares, self.held
-        value = self.whole.value_bytes + sum(map(mul, held.late, shares.late))
+        value: int = self.whole.value_bytes + sum(map(mul, held.late, shares.late))
         for place, loss in enumerate(shares.loss):
             if loss:
                 value += max(0, self._logits(place)) * loss
