@@ -167,22 +167,30 @@ def _interleaved(
     turns = {0, last}
     if len(set(weights)) > 1:
         turns |= {*range(0, last + 1, pp), *range((-warmup - 1) % pp, last + 1, pp)}
+    ahead, behind = _passed(pp, chunks)
     for done in sorted(turns):
-        forward = min(warmup + 1 + done, total)
-        held = tuple(
-            _passed(forward, chunk, pp, chunks) - _passed(done, chunks - 1 - chunk, pp, chunks)
-            for chunk in range(chunks)
-        )
-        value = sum(count * weight for count, weight in zip(held, weights, strict=True))
+        rounds, rest = divmod(min(warmup + 1 + done, total), pp * chunks)
+        back, left = divmod(done, pp * chunks)
+        more = (rounds - back) * pp
+        held = tuple([more + n - less for n, less in zip(ahead[rest], behind[left], strict=True)])
+        value = sum(map(mul, held, weights))
         if value > best[0]:
             best = value, held
     return best[1]
 
 
-def _passed(visits: int, place: int, pp: int, chunks: int) -> int:
-    """Of the first `visits`, those of the chunk that stands at `place` in each round."""
-    rounds, rest = divmod(visits, pp * chunks)
-    return rounds * pp + min(max(rest - place * pp, 0), pp)
+Visits = tuple[tuple[int, ...], ...]
+
+
+@cache
+def _passed(pp: int, chunks: int) -> tuple[Visits, Visits]:
+    """Of the first n visits of a round, those of each chunk: of forwards, whose chunks come in
+    order, and of backwards, whose last chunk comes first; pp of one, then pp of the next."""
+    ahead = tuple(
+        tuple([min(max(n - place * pp, 0), pp) for place in range(chunks)])
+        for n in range(pp * chunks)
+    )
+    return ahead, tuple(tuple(reversed(row)) for row in ahead)
 
 
 @lru_cache(maxsize=4096)
