@@ -285,7 +285,8 @@ def test_what_is_refused(tmp_path: Path, option: str, code: str) -> None:
 
 def test_what_the_code_cannot_express_is_told_at_its_field(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
-    path.write_text(text(parallel="zero = 1, offload = nvme(optimizer)", rest=target('image = "x"')))
+    degrees = "zero = 1, offload = nvme(optimizer)"
+    path.write_text(text(parallel=degrees, rest=target('image = "x"')))
     told = pipeline.check(path, ("kubernetes",)).errors
     assert [said.code for said in told] == ["B301"]
 
