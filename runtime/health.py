@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import torch
 import torch.distributed as dist
 from parlay.runtime.axes import Grid
+from parlay.runtime.collectives import all_gather
 from parlay.runtime.loss import Batch
 from parlay.runtime.plan import Plan
 from parlay.runtime.watchdog import Watchdog, named
@@ -133,7 +134,7 @@ class Health:
             return
         mine = torch.tensor([self.effort.seconds()], dtype=torch.float64, device=self.device)
         every = torch.empty(self.grid.world, dtype=torch.float64, device=self.device)
-        dist.all_gather_into_tensor(every, mine)
+        all_gather(every, mine)
         if self.writes:
             took, peers = every.tolist(), self.effort.peers(self.grid)
             for rank, usual in behind(took, peers=peers, beyond=self.limits.straggler.beyond):

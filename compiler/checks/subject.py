@@ -84,6 +84,11 @@ class Subject:
     @property
     def whole(self) -> bool:
         """Whether every field has its value, as the ledger needs: none in error, none open."""
+        model = self.spec.model
+        # Derived, and None where heads do not divide the width.
+        headless = model is not None and model.head_dim is None and model.mla is None
+        if headless and model is not None and model.layers is not None:
+            return False
         return not self.origins.broken and not self.open
 
     @cached_property

@@ -93,7 +93,8 @@ def _groups_are_nodes(phase: Phase, experts: Experts, parallel: Parallel) -> boo
     A group of experts lies on ep · etp / groups neighbours of the expert grid.
     """
     cluster, degrees = phase.spec.cluster, (parallel.ep, parallel.etp)
-    if cluster is None or None in (*degrees, experts.node_limit, experts.top_groups):
+    asked = (experts.node_limit, experts.groups, experts.top_groups)
+    if cluster is None or None in (*degrees, *asked) or not experts.groups:
         return True  # in error, which is told
     assert experts.node_limit is not None
     span, rest = divmod(parallel.ep * parallel.etp, experts.groups)

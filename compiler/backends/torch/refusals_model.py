@@ -69,7 +69,8 @@ def model_refusals(
         )
     if model.mla is not None:
         yield from latent_refusals(model, refused)
-        width = model.mla.nope_dim + model.mla.rope_dim
+        dims = (model.mla.nope_dim, model.mla.rope_dim)  # None in error
+        width = model.head_dim if None in dims else sum(dims)
         if phase.origins.kind("model.head_dim") is Kind.FILE and model.head_dim != width:
             yield refused(
                 "model.head_dim",
