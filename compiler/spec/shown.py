@@ -25,6 +25,7 @@ def shown(value: Any, types: tuple[FieldType, ...]) -> str:
         case tuple():
             return "[" + ", ".join(shown(item, types) for item in value) + "]"
         case Setting():
-            parts = [*value.flags, *(f"{k} = {shown(v, ())}" for k, v in value.options.items())]
+            given = {name: part for name, part in value.options.items() if part is not None}
+            parts = [*value.flags, *(f"{name} = {shown(part, ())}" for name, part in given.items())]
             return f"{value.name}({', '.join(parts)})" if parts else value.name
     return str(value)

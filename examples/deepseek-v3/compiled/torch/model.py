@@ -197,7 +197,7 @@ class Stage(nn.Module):
         if self.stage.embedding:
             x = self.embedding(x)
         cos, sin = rotary(self.plan, like=x)
-        # train.recompute = full(first = absent, every = absent) (deepseek-v3.par:26)
+        # train.recompute = full (deepseek-v3.par:26)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         if not self.stage.head:

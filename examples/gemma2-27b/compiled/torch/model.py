@@ -129,7 +129,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         x = tensor.embedding_scatter(x, self.embedding.weight, axis=self.tp)
         cos, sin = rotary(self.plan, like=x)
-        # train.recompute = full(first = absent, every = absent) (gemma2-27b.par:25)
+        # train.recompute = full (gemma2-27b.par:25)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         logits = tensor.gather_column(self.norm(x), self.embedding.weight, axis=self.tp)

@@ -109,7 +109,7 @@ class Model(nn.Module):
         x = self.embedding(x)
         at = context.head_tail(self.plan.batch.seq, axis=self.cp, device=x.device)
         cos, sin = rotary(self.plan, at, like=x)
-        # train.recompute = full(first = absent, every = absent) (llama3-1b-long..:20)
+        # train.recompute = full (llama3-1b-long..:20)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         logits = F.linear(self.norm(x), self.embedding.weight)

@@ -111,7 +111,7 @@ class Stage(nn.Module):
         if self.stage.embedding:
             x = self.embedding(x)
         cos, sin = rotary(self.plan, like=x)
-        # train.recompute = full(first = absent, every = absent) (llama3-8b-ethe..:23)
+        # train.recompute = full (llama3-8b-ethe..:23)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         if not self.stage.head:

@@ -197,7 +197,7 @@ class Model(nn.Module):
         x = tensor.embedding_scatter(x, self.embedding.weight, axis=self.tp)
         at = context.head_tail(self.plan.batch.seq, axis=self.cp, device=x.device)
         cos, sin = rotary(self.plan, at, like=x)
-        # train.recompute = full(first = absent, every = absent) (long-context-m..:31)
+        # train.recompute = full (long-context-m..:31)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         logits = tensor.gather_column(self.norm(x), self.head.weight, axis=self.tp)

@@ -86,7 +86,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         x = self.embedding(x)
         x = x + self.position.weight[: self.plan.batch.seq]
-        # train.recompute = full(first = absent, every = absent) (sc21-gpt-1.7b...:31)
+        # train.recompute = full (sc21-gpt-1.7b...:31)
         for layer in self.layers.values():
             x = recompute(layer, x)
         logits = F.linear(self.norm(x), self.embedding.weight)

@@ -115,7 +115,7 @@ class Model(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         x = tensor.embedding(x, self.embedding.weight, axis=self.tp)
         x = x + self.position.weight[: self.plan.batch.seq]
-        # train.recompute = full(first = absent, every = absent) (sc21-gpt-3.6b...:33)
+        # train.recompute = full (sc21-gpt-3.6b...:33)
         for layer in self.layers.values():
             x = recompute(layer, x)
         logits = tensor.column(self.norm(x), self.embedding.weight, axis=self.tp)

@@ -126,7 +126,7 @@ class Stage(nn.Module):
         if self.stage.embedding:
             x = tensor.embedding(x, self.embedding.weight, axis=self.tp)
             x = x + self.position.weight[: self.plan.batch.seq]
-        # train.recompute = full(first = absent, every = absent) (sc21-gpt-39b.par:35)
+        # train.recompute = full (sc21-gpt-39b.par:35)
         for layer in self.layers.values():
             x = recompute(layer, x)
         if not self.stage.head:

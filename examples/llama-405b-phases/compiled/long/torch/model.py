@@ -133,7 +133,7 @@ class Stage(nn.Module):
             x = tensor.embedding_scatter(x, self.embedding.weight, axis=self.tp)
         at = context.head_tail(self.plan.batch.seq, axis=self.cp, device=x.device)
         cos, sin = rotary(self.plan, at, like=x)
-        # train.recompute = full(first = absent, every = absent) (llama-405b-pha..:30)
+        # train.recompute = full (llama-405b-pha..:30)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         if not self.stage.head:

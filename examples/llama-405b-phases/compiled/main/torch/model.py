@@ -129,7 +129,7 @@ class Stage(nn.Module):
         if self.stage.embedding:
             x = tensor.embedding_scatter(x, self.embedding.weight, axis=self.tp)
         cos, sin = rotary(self.plan, like=x)
-        # train.recompute = full(first = absent, every = absent) (llama-405b-pha..:30)
+        # train.recompute = full (llama-405b-pha..:30)
         for layer in self.layers.values():
             x = recompute(layer, x, cos, sin)
         if not self.stage.head:
