@@ -12,7 +12,7 @@ from parlay.compiler.ledger.memory.record import Line, Moment, Part
 from parlay.compiler.ledger.parameters import Parameters
 
 if TYPE_CHECKING:
-    from parlay.compiler.ledger.memory.late import Kind, Shares
+    from parlay.compiler.ledger.memory.late import Late
 
 SAVED: Final = "the layer's saved tensors"
 
@@ -65,7 +65,7 @@ class Holding(NamedTuple):
     receives: bool
     ends: bool
     moments: dict[tuple[int, ...], tuple[Moment, ...]]
-    late: list[tuple[Shares, tuple[Kind, ...]]]
+    late: list[Late]
 
 
 class InFlight(NamedTuple):

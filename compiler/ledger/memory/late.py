@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import SPLITTING
 from parlay.compiler.ledger.memory import backward, ends
-from parlay.compiler.ledger.memory.flight import Halves, halves
+from parlay.compiler.ledger.memory.flight import Halves, Moments, halves
 from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part
 from parlay.compiler.ledger.memory.sizes import Sizes
 from parlay.compiler.spec.blocks import GATED
@@ -34,12 +34,15 @@ def splits(sizes: Sizes) -> bool:
 
 class Shares(NamedTuple):
     """Bytes of one microbatch by chunk: what the first half leaves for the second (`late`, as
-    `words` say), what the loss keeps, and all that is kept for the first half (`whole`)."""
+    `words` say), what layers and ends keep for it (`kept`), what the loss does, and both
+    (`whole`); `head` is what the head leaves of one."""
 
     late: tuple[int, ...]
     words: tuple[str, ...]
+    kept: tuple[int, ...]
     loss: tuple[int, ...]
     whole: tuple[int, ...]
+    head: int
 
     @classmethod
     def of(cls, book: Book, one: Holding) -> Shares:
@@ -57,8 +60,20 @@ class Shares(NamedTuple):
             late.append(value)
             words.append(formula)
             loss.append(saved)
-        whole = [kept.each_bytes + more for kept, more in zip(one.kept, loss, strict=True)]
-        return cls(tuple(late), tuple(words), tuple(loss), tuple(whole))
+        kept = [each.each_bytes for each in one.kept]
+        whole = [each + more for each, more in zip(kept, loss, strict=True)]
+        columns = (tuple(kept), tuple(loss), tuple(whole))
+        return cls(tuple(late), tuple(words), *columns, head(sizes)[0])
+
+    def value_bytes(self, held: Halves, left: int | None, done: int | None) -> int:
+        """Bytes of the microbatches in flight; the rest is as in `Waiting`."""
+        value: int = sum(map(mul, held.whole, self.kept)) + sum(map(mul, held.late, self.late))
+        for place, loss in enumerate(self.loss):
+            if loss:
+                value += max(0, held.whole[place] - (place == left)) * loss
+                if place == done and held.late[place]:
+                    value -= self.head
+        return value
 
 
 class Waiting(NamedTuple):
@@ -75,18 +90,11 @@ class Waiting(NamedTuple):
     held: Halves
     left: int | None
     done: int | None
-    value_bytes: int
 
-    def counted(self) -> int:
+    @property
+    def value_bytes(self) -> int:
         """Bytes of all."""
-        shares, held = self.shares, self.held
-        value: int = self.whole.value_bytes + sum(map(mul, held.late, shares.late))
-        for place, loss in enumerate(shares.loss):
-            if loss:
-                value += max(0, self._logits(place)) * loss
-                if place == self.done and held.late[place]:
-                    value -= head(self.sizes)[0]
-        return value
+        return self.shares.value_bytes(self.held, self.left, self.done)
 
     @property
     def lines(self) -> Lines:
@@ -97,7 +105,7 @@ class Waiting(NamedTuple):
                 value = number * self.shares.late[place]
                 formula = f"{number} x ({self.shares.words[place]})"
                 if place == self.done and self.chunks[place].head:
-                    less = head(self.sizes)[0]
+                    less = self.shares.head
                     value, formula = value - less, f"{formula} - {less}"
                 lines.append(_late(value, formula))
         for place, chunk in enumerate(self.chunks):
@@ -110,23 +118,45 @@ class Waiting(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A moment of stages that hold alike: at which of a chunk's (`when`), and what is there beside
-    the microbatches in flight. `split` says for which backwards of the chunk, None for all."""
+    """A moment of stages that hold alike: at which of a chunk's (`when`, a field of `Moments`), and
+    what is there beside the microbatches in flight. `split` says for which backwards of the chunk,
+    None for all; `left` and `done` are as in `Waiting`."""
 
     name: str
-    when: str
+    when: int
     chunk: int
     parts: tuple[Held, ...]
     value_bytes: int
-    split: bool | None = None
-    left: bool = False
-    done: bool = False
+    split: bool | None
+    left: int | None
+    done: int | None
+
+
+class Late(NamedTuple):
+    """What a split backward has on stages that hold alike: `kinds[split][chunk]` are the moments of
+    a chunk whose backward is split, or is not."""
+
+    shares: Shares
+    kinds: tuple[tuple[tuple[Kind, ...], ...], ...]
+
+    @classmethod
+    def of(cls, book: Book, one: Holding) -> Late:
+        """Those of stages that hold alike."""
+        every = list(_kinds(book, one))
+        kinds = tuple(
+            tuple(
+                tuple(k for k in every if k.chunk == chunk and k.split in (None, split))
+                for chunk in range(len(one.chunks))
+            )
+            for split in (False, True)
+        )
+        return cls(Shares.of(book, one), kinds)
 
 
 def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
     """The moments up to the optimizer's, each at its most over the chunks."""
     if not one.late:
-        one.late.append((Shares.of(book, one), tuple(_kinds(book, one))))
+        one.late.append(Late.of(book, one))
     [(shares, kinds)] = one.late
     parallel = book.spec.parallel
     found = halves(
@@ -137,26 +167,24 @@ def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
         whole=shares.whole,
         late=shares.late,
     )
-    most: dict[str, tuple[int, Kind, Waiting]] = {}
-    lying: dict[tuple[Halves, bool, bool], Waiting] = {}
-    for kind in kinds:
-        chunk = kind.chunk
-        held: Halves | None = getattr(found, kind.when)[chunk]
-        if held is None or kind.split not in (None, found.splits[chunk]):
-            continue
-        # Only a head makes a difference to who has left it behind.
-        head_here = one.chunks[chunk].head
-        asked = (held, kind.left and head_here, kind.done and head_here)
-        if asked not in lying:
-            left, done = (chunk if asked[1] else None), (chunk if asked[2] else None)
-            whole = book.activations(one, held.whole)
-            waiting = Waiting(book.sizes, one.chunks, shares, whole, held, left, done, 0)
-            lying[asked] = waiting._replace(value_bytes=waiting.counted())
-        waiting = lying[asked]
-        value = waiting.value_bytes + kind.value_bytes
-        if kind.name not in most or value > most[kind.name][0]:
-            most[kind.name] = value, kind, waiting
-    for value, kind, waiting in most.values():
+    most: dict[str, tuple[int, Kind, Halves]] = {}
+    known: dict[tuple[Halves, int | None, int | None], int] = {}
+    states = (found.forward, found.before, found.after, found.weights)
+    for chunk, split in enumerate(found.splits):
+        for kind in kinds[split][chunk]:
+            held = states[kind.when][chunk]
+            if held is None:
+                continue
+            asked = (held, kind.left, kind.done)
+            value = known.get(asked)
+            if value is None:
+                value = known[asked] = shares.value_bytes(*asked)
+            value += kind.value_bytes
+            if kind.name not in most or value > most[kind.name][0]:
+                most[kind.name] = value, kind, held
+    for value, kind, held in most.values():
+        whole = book.activations(one, held.whole)
+        waiting = Waiting(book.sizes, one.chunks, shares, whole, held, kind.left, kind.done)
         always, *now = kind.parts
         yield Moment(kind.name, (always, waiting, *now), value)
 
@@ -177,6 +205,7 @@ def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
         always = Part.of(always.lines, (_leaving(book, end, "tied embedding's gradients"),))
     inside = book.backward(one.kept)
     for place, chunk in enumerate(one.chunks):
+        behind_head = place if chunk.head else None
         if chunk.head:
             now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)
             yield _kind("loss", "forward", place, (always, now))
@@ -189,11 +218,11 @@ def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
             if chunk.head:
                 now = Part.of(backward.head(sizes), of_head, received)
                 yield _kind(
-                    "backward of the head", "before", place, (always, now), split, left=True
+                    "backward of the head", "before", place, (always, now), split, left=behind_head
                 )
                 behind = (_late(*head(sizes)),) if split else ()
             now = Part.of(behind, while_running)
-            yield _kind("backward", "before", place, (always, inside, now), split, left=True)
+            yield _kind("backward", "before", place, (always, inside, now), split, left=behind_head)
             if split:
                 # The layer that the first half comes to last is still whole.
                 kept = book.costliest(one.kept)
@@ -212,7 +241,7 @@ def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
             now = Part.of(weights(sizes, head=True), received, shards)
             yield _kind("weight gradients", "weights", place, (always, now))
         now = Part.of(weights(sizes), received, filter(_leaves, running.lines))
-        yield _kind("weight gradients", "weights", place, (always, now), done=True)
+        yield _kind("weight gradients", "weights", place, (always, now), done=behind_head)
 
 
 def _kind(
@@ -222,11 +251,11 @@ def _kind(
     parts: tuple[Held, ...],
     split: bool | None = None,
     *,
-    left: bool = False,
-    done: bool = False,
+    left: int | None = None,
+    done: int | None = None,
 ) -> Kind:
     value = sum(part.value_bytes for part in parts)
-    return Kind(name, when, chunk, parts, value, split, left, done)
+    return Kind(name, Moments._fields.index(when), chunk, parts, value, split, left, done)
 
 
 def _leaving(book: Book, unit: int, name: str) -> Line:
