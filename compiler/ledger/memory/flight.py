@@ -164,9 +164,9 @@ def _interleaved(
     total = chunks * microbatches
     best: tuple[float, tuple[int, ...]] = (-1.0, ())
     last = min(pp * chunks, max(0, total - warmup - 1))
-    turns = {0, last}
+    turns = {0}  # where chunks weigh the same, no backward goes before most is held
     if len(set(weights)) > 1:
-        turns |= {*range(0, last + 1, pp), *range((-warmup - 1) % pp, last + 1, pp)}
+        turns = {0, last, *range(0, last + 1, pp), *range((-warmup - 1) % pp, last + 1, pp)}
     ahead, behind = _passed(pp, chunks)
     for done in sorted(turns):
         rounds, rest = divmod(min(warmup + 1 + done, total), pp * chunks)

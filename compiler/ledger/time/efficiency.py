@@ -14,9 +14,10 @@ newest one (`nemo` --> `nemo-24`); what is unknown is priced like `parlay`.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import log
 from pathlib import Path
 from types import MappingProxyType
@@ -72,18 +73,16 @@ class Efficiency:
     measured: frozenset[str] = frozenset()
 
 
+# Read with the module: who asks for a ledger's time asks for it, and a plan does a thousand times.
+# Not by importlib.resources, whose imports take as long as the table does.
+_TABLE: Final[Mapping[str, Any]] = MappingProxyType(
+    tomllib.loads(Path(__file__).with_name("efficiency.toml").read_text(encoding="utf-8"))
+)
+
+
 def load() -> Mapping[str, Any]:
     """The table as it stands in the package."""
-    return _table()
-
-
-@cache
-def _table() -> Mapping[str, Any]:
-    import tomllib
-
-    # Not importlib.resources, whose imports take as long as the table does.
-    text = Path(__file__).with_name("efficiency.toml").read_text(encoding="utf-8")
-    return MappingProxyType(tomllib.loads(text))
+    return _TABLE
 
 
 def band(spec: Spec, table: Mapping[str, Any] | None = None) -> float:
