@@ -72,11 +72,6 @@ def borders(stage: Stage, *, schedule: Setting, pp: int) -> int:
     return before + after
 
 
-def divides_equally(layers: int, *, schedule: Setting, pp: int) -> bool:
-    """Whether every stage gets the same number of layers."""
-    return layers % steps_of(schedule, pp) == 0
-
-
 def counts_of(model: Model, parallel: Parallel, *, seq: int | None) -> tuple[int, ...]:
     """Layers of each stage in the order of execution: listed, balanced, or an equal split."""
     steps = steps_of(parallel.schedule, parallel.pp)
