@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.model_layer import norm
+from parlay.compiler.backends.torch.linears import norm
 from parlay.compiler.backends.torch.model_stage import (
     after_embedding,
     embedded,

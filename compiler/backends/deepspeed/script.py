@@ -29,7 +29,7 @@ ELSEWHERE: Final = ("spec", "dtypes", "clip", "buckets", "collectives", "health"
 
 def structure_of(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Structure:
     """The structure of the model's code: whole matrices, one stage or several."""
-    return Structure(phase, layout, sources, ("pp",) if phase.spec.parallel.pp > 1 else ())
+    return Structure(phase, sources, layout, ("pp",) if phase.spec.parallel.pp > 1 else ())
 
 
 def plan(phase: Phase, layout: Layout) -> dict[str, Any]:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.model_layer import (
-    BODY,
-    attended,
-    bias_argument,
-    column,
-    core_init,
-    norm,
-    row,
-)
+from parlay.compiler.backends.torch.attention_code import attended, core_init
+from parlay.compiler.backends.torch.linears import BODY, bias_argument, column, norm, row
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call, comment, tuple_of
 from parlay.compiler.spec.blocks import Mla
 
 
 def context(structure: Structure) -> dict[str, Any]:
-    """What differs from the attention of `model_layer`; nothing where keys and values are made of
-    the stream."""
+    """What differs from attention of the stream; nothing where keys and values are made of it."""
     mla = structure.model.mla
     if mla is None:
         return {}

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.model_layer import ACTIVATIONS, BODY, inputs, recomputed
+from parlay.compiler.backends.torch.linears import BODY, recomputed
+from parlay.compiler.backends.torch.model_layer import ACTIVATIONS, inputs
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call, comment, says, tuple_of
 from parlay.compiler.spec.blocks import Experts

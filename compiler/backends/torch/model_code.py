@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, latent, mixture, model_layer, model_stage
+from parlay.compiler.backends.torch import (
+    attention_code,
+    copied,
+    latent,
+    mixture,
+    model_layer,
+    model_stage,
+)
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.spec.blocks import GATED
 
@@ -16,7 +23,7 @@ def context(structure: Structure) -> dict[str, Any]:
     tp, pp, sp = structure.tp, structure.pp, structure.sp
     cuts = ["tp"] * tp + ["cp"] * bool(structure.context)
     imports = []
-    pieces = ["attention"] if model_layer.calls_attention(structure) else []
+    pieces = ["attention"] if attention_code.calls_attention(structure) else []
     pieces += ["context"] if structure.context else []
     if tp and structure.model.mla is not None:
         pieces += ["latent", "tensor"]

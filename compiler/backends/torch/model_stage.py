@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.model_layer import BODY, column, norm, recomputed
+from parlay.compiler.backends.torch.linears import BODY, column, norm, recomputed
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call, tuple_of
 

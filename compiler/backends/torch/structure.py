@@ -5,62 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from parlay.compiler.backends.places import placer
-from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, replicates, saves, windowed
+from parlay.compiler.backends.torch.asked import Asked
+from parlay.compiler.backends.torch.plan import expert_axes, mesh_axes, replicates
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.stages import FOLDED, SPLITTING, chunks_of
-from parlay.compiler.ledger.communication import dtypes_of
-from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(Asked):
     """One phase's structure; `axes` are those above 1, fastest first."""
 
-    phase: Phase
     layout: Layout
-    sources: Mapping[str, Source]
     axes: tuple[str, ...]
 
     @classmethod
     def of(cls, phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Structure:
         """The structure of a phase that the back end can express."""
-        return cls(phase, layout, sources, mesh_axes(phase))
-
-    def at(self, path: str) -> Code:
-        """`parallel.tp = 2 (tiny.par:18)`: a field, its value and its place, for a comment."""
-        return placer(self.phase.origins, self.sources)(path)
-
-    @property
-    def model(self) -> Model:
-        """The model, which the back end has not refused."""
-        assert self.phase.spec.model is not None
-        return self.phase.spec.model
-
-    @property
-    def parallel(self) -> Parallel:
-        """The degrees."""
-        return self.phase.spec.parallel
-
-    @property
-    def train(self) -> Train:
-        """The recipe."""
-        assert self.phase.spec.train is not None
-        return self.phase.spec.train
-
-    @property
-    def adapted(self) -> bool:
-        """Whether adapters are trained in place of the weights."""
-        return self.train.lora is not None
-
-    @property
-    def based(self) -> bool:
-        """Whether the weights under adapters are those of a save."""
-        lora = self.train.lora
-        return lora is not None and lora["base"] is not None
+        return cls(phase, sources, layout, mesh_axes(phase))
 
     @property
     def linears(self) -> str:
@@ -118,16 +81,6 @@ class Structure:
         return self.tp or bool(self.context)
 
     @property
-    def experts(self) -> Experts | None:
-        """The experts of the model, if it has some."""
-        return self.model.experts
-
-    @property
-    def steers(self) -> bool:
-        """Whether a correction of the router's scores evens the experts' loads out."""
-        return self.experts is not None and self.experts.router_bias
-
-    @property
     def expert_axes(self) -> tuple[str, ...]:
         """The axes of the experts' grid that the code has, fastest first."""
         return expert_axes(self.phase, self.layout)
@@ -158,32 +111,11 @@ class Structure:
         return self.edp and self.parallel.zero > 0
 
     @property
-    def dense_layers(self) -> bool:
-        """Whether some layers have a plain MLP."""
-        experts = self.experts
-        return experts is None or experts.layers_before(self.model.layers) < self.model.layers
-
-    @property
-    def plain_mlp(self) -> bool:
-        """Whether there is an MLP that every token passes, for itself or beside experts."""
-        return self.dense_layers or (self.experts is not None and self.experts.shared > 0)
-
-    @property
-    def both_kinds(self) -> bool:
-        """Whether some layers have experts and some do not."""
-        return self.experts is not None and self.dense_layers
-
-    @property
     def owners(self) -> str:
         """The group whose ranks own all gradients between them; empty for one rank."""
         if self.zero or self.dealt:
             return "world"
         return "_".join(axis for axis in ("tp", "pp") if axis in self.axes)
-
-    @property
-    def again_alone(self) -> bool:
-        """Whether layers' mixtures are computed again, and plain MLPs are not."""
-        return "experts" in self.recomputed and "mlp" not in self.recomputed
 
     @property
     def model_meets(self) -> bool:
@@ -214,65 +146,6 @@ class Structure:
     def shard_axis(self) -> str:
         """The axis whose ranks share one copy of the training state."""
         return "shard" if self.replicates else self.batch_axis
-
-    @property
-    def optimizer(self) -> str:
-        """The class of the optimizer: torch's AdamW where masters and moments are in fp32 and on
-        the GPU."""
-        asked, dtypes = self.train.optimizer, dtypes_of(self.phase.spec)
-        if asked.name == "sgd":
-            return "SGD"
-        alike = dtypes.master == dtypes.optimizer == "float32" and not asked["kahan"]
-        alike = alike and not self.offloads
-        return "AdamW" if alike else "LeanAdamW"
-
-    @property
-    def offloads(self) -> bool:
-        """Whether masters and optimizer state are on the host."""
-        return self.parallel.offload.name == "cpu"
-
-    @property
-    def scaled(self) -> bool:
-        """Whether losses are scaled up, lest gradients vanish."""
-        return self.train.precision == "fp16"
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """When and where training is saved."""
-        return self.phase.spec.checkpoint
-
-    @property
-    def validates(self) -> bool:
-        """Whether samples are held out of training, and their loss is looked at."""
-        return self.phase.spec.data.validation > 0
-
-    @property
-    def saves(self) -> bool:
-        """Whether training is saved at all."""
-        return saves(self.phase.spec)
-
-    @property
-    def recomputes(self) -> str:
-        """`full`, `first` or `every` where the backward computes layers again, else empty."""
-        recompute = self.train.recompute
-        if recompute.name != "full":
-            return ""
-        given = [name for name in ("first", "every") if recompute.get(name) is not None]
-        return given[0] if given else "full"
-
-    @property
-    def recomputed(self) -> frozenset[str]:
-        """The parts of a layer that are computed again on their own.
-
-        Core attention is none of them under flash attention, which keeps nothing that could go.
-        """
-        recompute = self.train.recompute
-        if recompute.name != "selective":
-            return frozenset()
-        parts = recompute.flags or ("core_attention",)
-        within = {"activation"} if "mlp" in parts else set()
-        kept = {"core_attention"} if self.train.attention == "flash" else set()
-        return frozenset(parts) - within - kept
 
     @property
     def chunked(self) -> bool:
@@ -306,58 +179,6 @@ class Structure:
     def tied_stages(self) -> bool:
         """Whether the embedding is held by the first rank of a pipeline and by the last."""
         return self.pp and self.model.tied_embeddings and not self.folded
-
-    @property
-    def bias_alone(self) -> bool:
-        """Whether the head has a bias, but the embedding's weight."""
-        return self.model.tied_embeddings and "head" in self.model.bias
-
-    @property
-    def capped(self) -> bool:
-        """Whether the logits have a soft cap."""
-        return self.model.softcap is not None and self.model.softcap["logits"] > 0
-
-    @property
-    def bent(self) -> bool:
-        """Whether attention scores have a soft cap."""
-        return self.model.softcap is not None and self.model.softcap["attention"] > 0
-
-    @property
-    def windowed(self) -> bool:
-        """Whether some tokens see a part of those before them alone."""
-        return windowed(self.model, self.train)
-
-    @property
-    def patterned(self) -> bool:
-        """Whether some layers see everything all the same."""
-        window = self.model.window
-        return self.windowed and window is not None and window["every"] > 1
-
-    @property
-    def numbered(self) -> bool:
-        """Whether a layer has to know its number."""
-        return self.patterned or self.both_kinds
-
-    @property
-    def alibi(self) -> bool:
-        """Whether scores fall with the distance."""
-        return self.model.position == "alibi"
-
-    @property
-    def asks_attention(self) -> bool:
-        """Whether attention is more than causal."""
-        return self.windowed or self.bent or self.alibi or self.model.sinks
-
-    @property
-    def stretched(self) -> bool:
-        """Whether rotary positions lie closer together than tokens."""
-        rope = self.model.rope
-        return self.model.position == "rope" and rope is not None and rope["scaling"] != 1
-
-    @property
-    def given(self) -> tuple[str, ...]:
-        """What a layer is called with beside x, for its positions."""
-        return {"rope": ("cos", "sin"), "alibi": ("slopes",)}.get(self.model.position, ())
 
     @property
     def class_name(self) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
-from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, expert_state
+from parlay.compiler.backends.torch import copied, expert_state, train_head
 from parlay.compiler.backends.torch.structure import Structure
-from parlay.compiler.backends.torch.wrap import WIDTH, call
+from parlay.compiler.backends.torch.wrap import call
 from parlay.compiler.spec.origins import Kind
 
 
@@ -30,12 +28,12 @@ def context(structure: Structure) -> dict[str, Any]:
     plan_name = "plan" if pp else "job.plan"
     gradients = "job.gradients.common" if structure.parted else "job.gradients"
     return {
-        "opening": Code(_opening(structure)),
+        "opening": Code(train_head.opening(structure)),
         "computes": Code(
             train.precision + (" over fp32 masters" if train.master == "fp32" else "")
         ),
         "what_starts": Code("the ranks" if structure.mesh else "it"),
-        "train_imports": [Code(line) for line in _imports(structure)],
+        "train_imports": [Code(line) for line in train_head.imports(structure)],
         "built_for": Code(", ".join(built) or at("model.layers")),
         "device": Code("mesh.device" if structure.mesh else "device"),
         "zero": zero,
@@ -68,7 +66,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "filled": [Code(line) for line in _filled(structure)],
         "shared": [tuple(map(Code, pair)) for pair in copied.summed(structure)],
         "last_stage": Code(f"mesh.pp.{end}"),
-        "schedule": Code(f"{_timelines(structure)}.{parallel.schedule.name}"),
+        "schedule": Code(f"{train_head.timelines(structure)}.{parallel.schedule.name}"),
         "timeline_arguments": Code(
             "mesh.pp.size, len(model.stages), plan.batch.microbatches"
             if chunked and not structure.folded
@@ -249,11 +247,6 @@ def _weights(structure: Structure) -> str:
     return "UnitWeights" if structure.scatters else "Weights"
 
 
-def _timelines(structure: Structure) -> str:
-    """The module of the runtime that has the schedule."""
-    return "timeline_split" if structure.splits else "timeline"
-
-
 def _optimizer(structure: Structure) -> list[str]:
     """What an optimizer is made with beside weights, gradients and dtypes."""
     if structure.optimizer == "SGD":
@@ -297,83 +290,3 @@ def _where(structure: Structure) -> list[str]:
     if structure.batch_axis or whole or structure.edp or any(copied.shares(structure)):
         return ["mesh, device = job.mesh, job.mesh.device"]
     return ["device = job.mesh.device"]
-
-
-def _opening(structure: Structure) -> str:
-    """What is trained and how it is cut: one line where that fits, else two paragraphs."""
-    name, says = file_name(structure.phase.origins), _says(structure)
-    line = f"Trains {name}: {says}."
-    if len(line) <= WIDTH - 3:
-        return line
-    return f"Trains {name}.\n\n" + textwrap.fill(f"The layout is {says}.", WIDTH)
-
-
-def _says(structure: Structure) -> str:
-    parallel = structure.parallel
-    parts = []
-    if "tp" in structure.axes:
-        with_sequence = " with sequence parallelism" if structure.sp else ""
-        parts.append(f"tp {parallel.tp}{with_sequence}")
-    if structure.context:
-        zero = "" if structure.dp else _zero(structure)
-        parts.append(f"cp {parallel.cp} by {structure.context}{zero}")
-    if structure.dp:
-        parts.append(f"dp {parallel.dp}" + _zero(structure))
-    parts += [f"{axis} {getattr(parallel, axis)}" for axis in structure.dealt]
-    if "pp" in structure.axes:
-        parts.append(f"pp {parallel.pp} by {parallel.schedule.name}")
-    return ", ".join(parts) or "one process"
-
-
-def _zero(structure: Structure) -> str:
-    if not structure.zero:
-        return ""
-    copies = f" over {structure.parallel.shard} ranks each" if structure.replicates else ""
-    return f" with ZeRO-{structure.parallel.zero}{copies}"
-
-
-def _imports(structure: Structure) -> list[str]:
-    pp, train = structure.pp, structure.train
-    assert train is not None
-    name = "Stage" if pp else "Model"
-    lines = ["import torch"]
-    lines += ["import torch.distributed as dist"] if structure.mesh else []
-    lines += ["from mesh import build as build_mesh"] if structure.mesh else []
-    constants = sorted([*copied.names(structure), *expert_state.names(structure)])
-    lines += [f"from model import {', '.join([*constants, name])}"]
-    pieces = "context, " * bool(structure.context)
-    pieces += f"init, pipeline, precision, {_timelines(structure)}" if pp else "init, precision"
-    pieces += ", validation" * structure.validates
-    lines += [f"from parlay.runtime import {pieces}"]
-    lines += ["from parlay.runtime.adapters import freeze"] if structure.adapted else []
-    lines += ["from parlay.runtime.base import load_base"] if structure.based else []
-    if structure.saves:
-        lines += ["from parlay.runtime.checkpoint import Checkpoints"]
-    if train.compile:
-        lines += ["from parlay.runtime.compiled import compile_layers"]
-    lines += ["from parlay.runtime.data import Loader"]
-    lines += ["from parlay.runtime.gather import gather_on_use"] if structure.gathers else []
-    needed = "Health" if structure.scaled else "Health, must_be_finite"
-    lines += [f"from parlay.runtime.health import {needed}"]
-    lines += ["from parlay.runtime.log import Log"]
-    lines += ["from parlay.runtime.loss import valid_labels"]
-    lines += [f"from parlay.runtime.mesh import {'Mesh' if structure.mesh else 'own_device'}"]
-    names = sorted([structure.optimizer, *(["Steer"] if structure.steers else [])])
-    lines += [f"from parlay.runtime.optimizer import {', '.join(names)}"]
-    batch = "Batch, Chunks" if structure.chunked else "Batch"
-    lines += expert_state.imports(structure)
-    lines += [f"from parlay.runtime.pipeline import {batch}"]
-    lines += ["from parlay.runtime.plan import Plan"]
-    if structure.scatters:
-        lines += ["from parlay.runtime.scatter import ScatteredGradients"]
-    lines += ["from parlay.runtime.scaling import LossScale"] if structure.scaled else []
-    lines += [f"from parlay.runtime.schedule import {train.lr_schedule.name}"]
-    held = [] if structure.scatters else expert_state.buffers(structure)
-    lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []
-    lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
-    lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
-    lines += ["from parlay.runtime.units import UnitWeights"] if structure.scatters else []
-    names = ["Dealt"] if structure.experts is not None else []
-    names += [] if structure.scatters else ["Weights"]
-    lines += [f"from parlay.runtime.weights import {', '.join(names)}"] if names else []
-    return [*lines, "from torch import Tensor"]

@@ -94,7 +94,7 @@ def test_stages_one_after_the_other_are_the_whole_model(jobs: list[pipeline.Job]
         plan = Plan.of(sizes)
         cut, one = ModuleType("cut"), ModuleType("one")
         exec(compile(files["deepspeed/model.py"], "model.py", "exec"), cut.__dict__)
-        printed = script.context(Structure(phase, layout, job.sources, ()))
+        printed = script.context(Structure(phase, job.sources, layout, ()))
         exec(compile(render("torch/model.py.j2", printed), "whole.py", "exec"), one.__dict__)
         whole = one.Model(plan)
         stages = [cut.Stage(plan, stage) for stage in plan.stages]
