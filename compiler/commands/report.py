@@ -9,7 +9,7 @@ from pathlib import Path
 from parlay.compiler import pipeline, report
 from parlay.compiler.commands.compile import opened
 from parlay.compiler.commands.ledger import Account, document
-from parlay.compiler.commands.printing import incomplete, refused, show
+from parlay.compiler.commands.printing import incomplete, show
 from parlay.compiler.commands.scaling import scaling
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout import to_json as layout_to_json
@@ -20,32 +20,37 @@ from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
 
 STDOUT = Path("-")
+PRICED = "MNA"
+"""The classes of errors that leave the ledger what it is: memory, network, asserts. A layout whose
+numbers do not divide has no figures that could be believed."""
 
 
 def run(file: Path, out: Path, *, nodes: Sequence[int] = (), force: bool = False) -> int:
-    """Writes the page of a job without errors to `out`; 1 and no page for any other."""
-    job = pipeline.check(file)
-    if refused(opened(job, "report")):
-        return 1
-    layouts = [pipeline.lay_out(phase) for phase in job.phases]
-    if any(
-        layout is None or phase.spec.model is None
-        for phase, layout in zip(job.phases, layouts, strict=True)
-    ):
+    """Writes the page of a job to `out`; 1 where it has errors, which are then what it tells.
+
+    Without a text there is no page, nor without a model and a cluster in a file without errors.
+    """
+    job = opened(pipeline.check(file), "report")
+    laid = [(phase, pipeline.lay_out(phase)) for phase in job.phases]
+    whole = all(layout is not None and phase.spec.model is not None for phase, layout in laid)
+    if not whole and not job.errors:
         incomplete(job, "a report needs a model and a cluster")
         return 1
-    show([job], summary=False, stream=sys.stderr)
+    show([job], summary=bool(job.errors), stream=sys.stderr)
+    if not job.sources:
+        return 1
     parts = [
         _part(job, phase, layout, nodes)
-        for phase, layout in zip(job.phases, layouts, strict=True)
-        if layout is not None
+        for phase, layout in laid
+        if layout is not None and whole and all(each.code[0] in PRICED for each in job.errors)
     ]
     text = report.page(report.Subject(str(file), job.sources, job.diagnostics, parts))
+    failed = 1 if job.errors else 0
     if out == STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(sealed(text))
-        return 0
-    return _written(job, out, text, force=force)
+        return failed
+    return _written(job, out, text, force=force) or failed
 
 
 def _part(job: pipeline.Job, phase: Phase, layout: Layout, nodes: Sequence[int]) -> report.Part:

@@ -79,7 +79,9 @@ def _memory(ledger: Ledger, *, formulas: bool) -> dict[str, Any]:
     return {
         "budget_bytes": memory.budget_bytes,
         "peak_bytes": memory.worst.peak_bytes,
-        "rank_classes": [_class(each, formulas=formulas) for each in memory.classes],
+        "rank_classes": [
+            _class(each, memory.budget_bytes, formulas=formulas) for each in memory.classes
+        ],
         "host_bytes_per_node": memory.host_bytes_per_node,
         "disk_bytes_per_node": memory.disk_bytes_per_node,
         "state": state,
@@ -89,12 +91,13 @@ def _memory(ledger: Ledger, *, formulas: bool) -> dict[str, Any]:
     }
 
 
-def _class(each: RankClass, *, formulas: bool) -> dict[str, Any]:
+def _class(each: RankClass, budget: int, *, formulas: bool) -> dict[str, Any]:
     peak = each.peak
     found: dict[str, Any] = {
         "stage": each.stage,
         "ranks": each.ranks,
         "peak_bytes": peak.value_bytes,
+        "over_bytes": max(0, peak.value_bytes - budget),
         "moment": peak.name,
         "categories": peak.categories,
         "experts": each.experts,

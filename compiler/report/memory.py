@@ -23,22 +23,31 @@ LETTER = {name: name[0].upper() for name in CATEGORIES} | {
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One rank class in the table; figures are of the document's part at `at`."""
+    """One rank class in the table; figures are of the document's part at `at`.
+
+    `over` is what its peak has beyond the budget, None where it fits.
+    """
 
     at: str
     stage: int
     moment: str
     peak: Figure | None
+    over: Figure | None
     categories: tuple[Figure | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySection:
-    """`lines` are those of the fullest class at its peak; `places` what is held elsewhere."""
+    """`lines` are those of the fullest class at its peak; `places` what is held elsewhere.
+
+    `over` are the classes beyond the budget, `beyond` what the fullest has of it.
+    """
 
     drawing: Drawing
     used: tuple[str, ...]
     rows: tuple[ClassRow, ...]
+    over: tuple[ClassRow, ...]
+    beyond: Figure | None
     budget: Figure | None
     ranks: Figure | None
     fullest: int
@@ -63,6 +72,7 @@ def memory_section(part: Part) -> MemorySection:
                 each.stage,
                 each.peak.name,
                 here.figure("peak_bytes", data),
+                here.figure("over_bytes", data) if here.at("over_bytes") else None,
                 tuple(here.figure(f"categories.{name}", data) for name in used),
             )
         )
@@ -76,6 +86,8 @@ def memory_section(part: Part) -> MemorySection:
         _drawing(part, used),
         used,
         tuple(rows),
+        tuple(row for row in rows if row.over is not None),
+        figures.figure(f"memory.rank_classes.{fullest}.over_bytes", data),
         figures.figure("memory.budget_bytes", data),
         figures.figure(f"memory.rank_classes.{fullest}.ranks", count),
         memory.worst.stage,
@@ -129,5 +141,8 @@ def _drawing(part: Part, used: tuple[str, ...]) -> Drawing:
         drawing.words.append(Words(words, WIDTH - RIGHT + 8, foot))
     limit = LEFT + memory.budget_bytes * scale
     drawing.strokes.append(Stroke("limit", limit, TOP - 6, limit, height - 2))
-    drawing.words.append(Words(f"budget {data(memory.budget_bytes)}", limit, TOP - 10, "end"))
+    words = f"budget {data(memory.budget_bytes)}"
+    # Before the line, where there is room for it.
+    anchor = "end" if width_of(words) <= limit else "start"
+    drawing.words.append(Words(words, limit, TOP - 10, anchor))
     return drawing

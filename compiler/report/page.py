@@ -54,7 +54,10 @@ class Section:
 
 
 def page(subject: Subject) -> str:
-    """The page as HTML, the same bytes for the same job; nothing in it is fetched from anywhere."""
+    """The page as HTML, the same bytes for the same job; nothing in it is fetched from anywhere.
+
+    What is wrong with a job comes first.
+    """
     environment = _environment()
     script = environment.get_template("script.js.j2").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A job that passed its checks; `told` are the warnings and notes that stand.
+    """A job; `told` is what its checks say, `parts` are empty where it has no figures.
 
     `path` is the file as it was named, `sources` are the texts by name, the job's own first.
     """

@@ -47,26 +47,30 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`words` is the verdict in one sentence."""
+    """`words` is the verdict in one sentence; `kind` says `holds`, `warns` or `fails`."""
 
     words: str
-    warns: bool
+    kind: str
     said: tuple[Said, ...]
     allowed: tuple[tuple[str, str], ...]
 
 
 def verdict(subject: Subject) -> Verdict:
-    """What stands of the checks; a job with errors has no page."""
-    told = in_order(subject.told)
-    warnings, notes = count(told, Severity.WARNING), count(told, Severity.NOTE)
+    """What stands of the checks, errors first."""
+    told = sorted(in_order(subject.told), key=lambda one: one.severity is not Severity.ERROR)
+    errors, warnings, notes = (count(told, severity) for severity in Severity)
     counted = [
         f"{number} {word}{'s' if number > 1 else ''}"
-        for number, word in ((warnings, "warning"), (notes, "note"))
+        for number, word in ((errors, "error"), (warnings, "warning"), (notes, "note"))
         if number
     ]
-    words = "holds: no errors, " + (" and ".join(counted) if counted else "no warnings")
+    listed = " and ".join(filter(None, (", ".join(counted[:-1]), *counted[-1:])))
+    if errors:
+        words, kind = f"does not hold: {listed}", "fails"
+    else:
+        words, kind = f"holds: no errors, {listed or 'no warnings'}", "warns" if warnings else ""
     said = tuple(_said(one, subject) for one in told)
-    return Verdict(words, bool(warnings), said, tuple(dict.fromkeys(_allowed(subject))))
+    return Verdict(words, kind or "holds", said, tuple(dict.fromkeys(_allowed(subject))))
 
 
 def _said(one: Diagnostic, subject: Subject) -> Said:

@@ -19,10 +19,10 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
-def page_of(path: Path, *more: object) -> Element:
+def page_of(path: Path, *more: object, status: int = 0) -> Element:
     """The page of a job, read."""
     result = run("report", path, "-o", "-", *more)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == status, result.output
     return read(result.stdout_bytes.decode())
 
 

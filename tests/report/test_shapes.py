@@ -244,3 +244,15 @@ def test_of_a_large_world_one_replica(tmp_path: Path, order: str, alone: bool) -
         assert moved == layout.coordinates(rank) | {"dp": 3} | {
             axis: moved[axis] for axis in ("ep", "etp", "edp") if axis in moved
         }
+
+
+def test_bars_beyond_the_budget_stay_in_the_drawing(tmp_path: Path) -> None:
+    path = tmp_path / "full.par"
+    text = (EXAMPLES / "llama-70b-64gpu" / "llama-70b.par").read_text()
+    path.write_text(text + "\nbudget { memory = 10% }\n")
+    page, known = page_of(path, status=1), documents(path, "8")["ledger"][0]
+    svg = page.one("svg", class_="memory")
+    inside(svg)
+    memory(svg, known)
+    boxes = [box_of(box).right for box in svg.all("rect")]
+    assert max(boxes) > 2 * float(svg.one("line", class_="limit").attributes["x1"])

@@ -12,7 +12,7 @@ from .commands import ROOT, page_of
 from .reading import Element
 
 PATH = ROOT / "examples" / "llama-70b-64gpu" / "llama-70b.par"
-TEXTS = ("ink", "dim", "link", "good", "warn")
+TEXTS = ("ink", "dim", "link", "good", "warn", "bad")
 CODE = ("ink", "comment", "string", "number", "keyword", "block", "field", "link", "dim")
 FILLS = ("vermilion", "orange", "yellow", "green", "sky", "blue", "purple", "gray", "pale")
 SCHEMES = ("light", "dark", "print")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from .commands import ROOT, page_of, run
-from .reading import read
+from .reading import numbers, read
 
 EXAMPLES = ROOT / "examples"
 KEPT = EXAMPLES / "llama-70b-64gpu" / "report.html"
@@ -188,7 +188,7 @@ def test_a_socket(tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert result.exit_code == 1 and "no plain file" in result.stderr
 
 
-# ── Jobs without a page ───────────────────────────────────────────────────────
+# ── Jobs with errors ───────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -205,26 +205,51 @@ def test_a_socket(tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) ->
             "train { seq = 8Ki, micro_batch = 1, global_batch = 8, steps = 1 }\n",
             "`parlay report` needs a value for `parallel.tp`",
         ),
-        ('cluster { node from "dgx-h100" }\nparallel { tp = 8 }', "needs a model and a cluster"),
-        ('model from "llama3-8b"\nparallel { tp = 2 }', "needs a model and a cluster"),
     ],
 )
-def test_errors_are_told_and_nothing_is_written(tmp_path: Path, text: str, words: str) -> None:
+def test_errors_have_a_page_without_figures(tmp_path: Path, text: str, words: str) -> None:
+    path, out = tmp_path / "job.par", tmp_path / "page.html"
+    path.write_text(text)
+    out.write_text("mine")
+    result = run("report", path, "-o", out)
+    assert result.exit_code == 1 and words in result.stderr
+    assert "Nothing was changed" in result.stderr and out.read_text() == "mine"
+    result = run("report", path, "-o", out, "--force")
+    assert result.exit_code == 1 and str(out) in result.stdout
+    page = read(out.read_text("utf-8"))
+    assert numbers(page) == []
+    assert "does not hold: " in page.one("p", class_="verdict").text
+    assert "With these errors there are no figures" in page.text
+    code = result.stderr.partition("error[")[2].partition("]")[0]
+    assert any(code in each.text for each in page.having("article", class_="error"))
+    assert "parlay sha256:" in out.read_text("utf-8").splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'cluster { node from "dgx-h100" }\nparallel { tp = 8 }',
+        'model from "llama3-8b"\nparallel { tp = 2 }',
+    ],
+)
+def test_half_a_job_has_no_page(tmp_path: Path, text: str) -> None:
     path, out = tmp_path / "job.par", tmp_path / "page.html"
     path.write_text(text)
     result = run("report", path, "-o", out)
-    assert result.exit_code == 1
-    assert words in result.stderr and result.stderr
+    assert result.exit_code == 1 and "needs a model and a cluster" in result.stderr
     assert result.stdout == "" and not out.exists()
     assert run("report", path, "-o", "-").stdout_bytes == b""
+    assert run("report", tmp_path / "no.par", "-o", out).exit_code == 1 and not out.exists()
 
 
-def test_a_failed_assert_is_an_error(tmp_path: Path, tiny: Path) -> None:
+def test_a_failed_assert_is_an_error_with_figures(tmp_path: Path, tiny: Path) -> None:
     path = tmp_path / "job.par"
     path.write_text(tiny.read_text() + "assert memory.peak < 1MB\n")
     result = run("report", path, "-o", tmp_path / "page.html")
     assert result.exit_code == 1 and "A201" in result.stderr
-    assert not (tmp_path / "page.html").exists()
+    page = read((tmp_path / "page.html").read_text("utf-8"))
+    assert "memory.peak < 1MB fails: " in page.text and "A201" in page.text
+    assert len(numbers(page)) > 60
 
 
 @pytest.mark.slow
