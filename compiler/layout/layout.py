@@ -14,7 +14,7 @@ from parlay.compiler.layout.orders import (
     sharded_grid,
 )
 from parlay.compiler.layout.placement import Placement
-from parlay.compiler.layout.stages import Stage, counts_of, cut
+from parlay.compiler.layout.stages import Stage, alike, counts_of, cut, rows_of
 from parlay.compiler.spec.blocks.job import Spec
 from parlay.runtime.axes import Grid
 
@@ -27,7 +27,9 @@ class Layout:
     `sharded` and `sharded_expert` are these with the ZeRO groups cut by `parallel.shard`. A job
     without experts may have an order that leaves no expert grid; then there are no such groups.
     `stages` stand in the order in which a microbatch passes them; empty for a model without a
-    shape. `sizes` and `known` keep the answers of `size` and `reach`.
+    shape. `rows` are those of each pipeline rank by chunk, `alike` the pipeline ranks whose rows
+    have the same layers and ends, ascending. `sizes` and `known` keep the answers of `size` and
+    `reach`.
     """
 
     dense: Grid
@@ -36,6 +38,8 @@ class Layout:
     sharded_expert: Grid | None
     placement: Placement
     stages: tuple[Stage, ...]
+    rows: tuple[tuple[Stage, ...], ...]
+    alike: tuple[tuple[int, ...], ...]
     kinds: dict[str, Group]
     sizes: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     known: dict[str, Reach] = field(default_factory=dict, compare=False, repr=False)
@@ -82,7 +86,7 @@ class Layout:
     def stages_of(self, rank: int) -> tuple[Stage, ...]:
         """The stages that `rank` holds."""
         stage = self.dense.coordinate(rank, "pp")
-        return tuple(held for held in self.stages if held.stage == stage)
+        return self.rows[stage] if self.rows else ()
 
     def node_of(self, rank: int) -> int:
         """The node that `rank` runs on."""
@@ -110,9 +114,13 @@ def lay_out(spec: Spec) -> Layout:
     sharded = sharded_grid(dense, parallel.shard)
     sharded_expert = None if expert is None else sharded_expert_grid(expert, sharded)
     stages: tuple[Stage, ...] = ()
+    rows: tuple[tuple[Stage, ...], ...] = ()
+    same: tuple[tuple[int, ...], ...] = ()
     if model is not None and model.layers is not None:
         counts = counts_of(model, parallel, seq=spec.train.seq if spec.train else None)
         stages = cut(counts, schedule=parallel.schedule, pp=parallel.pp)
+        rows = rows_of(stages, pp=parallel.pp)
+        same = alike(rows, model, schedule=parallel.schedule)
     return Layout(
         dense=dense,
         expert=expert,
@@ -120,5 +128,7 @@ def lay_out(spec: Spec) -> Layout:
         sharded_expert=sharded_expert,
         placement=Placement.of(cluster),
         stages=stages,
+        rows=rows,
+        alike=same,
         kinds={group.name: group for group in kinds(dense, sharded, expert, sharded_expert)},
     )

@@ -72,6 +72,37 @@ def borders(stage: Stage, *, schedule: Setting, pp: int) -> int:
     return before + after
 
 
+def rows_of(stages: Sequence[Stage], *, pp: int) -> tuple[tuple[Stage, ...], ...]:
+    """What each pipeline rank holds, by chunk."""
+    rows: list[list[Stage]] = [[] for _ in range(pp)]
+    for stage in sorted(stages, key=lambda stage: stage.chunk):
+        rows[stage.stage].append(stage)
+    return tuple(map(tuple, rows))
+
+
+def alike(
+    rows: Sequence[Sequence[Stage]], model: Model, *, schedule: Setting
+) -> tuple[tuple[int, ...], ...]:
+    """The pipeline ranks whose chunks have as many layers of each kind, the same ends and as many
+    borders, in the order of their first ones."""
+    pp, found = len(rows), dict[tuple[object, ...], list[int]]()
+    for rank, row in enumerate(rows):
+        same = tuple(
+            (each.layers, mixed(each, model), *each[4:], borders(each, schedule=schedule, pp=pp))
+            for each in row
+        )
+        found.setdefault(same, []).append(rank)
+    return tuple(map(tuple, found.values()))
+
+
+def mixed(stage: Stage, model: Model) -> int:
+    """How many of a stage's layers have experts."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    return experts.layers_before(stage.last + 1) - experts.layers_before(stage.first)
+
+
 def counts_of(model: Model, parallel: Parallel, *, seq: int | None) -> tuple[int, ...]:
     """Layers of each stage in the order of execution: listed, balanced, or an equal split."""
     steps = steps_of(parallel.schedule, parallel.pp)

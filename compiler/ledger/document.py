@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from parlay.compiler.layout import Layout
@@ -16,7 +16,15 @@ from parlay.compiler.ledger.memory import Memory, account
 from parlay.compiler.ledger.memory.states import each_parameter, kept, shards_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.pipelining import Pipelining, pipelining
-from parlay.compiler.ledger.time import CallTime, TimeLine, call_times, price, priceable, report
+from parlay.compiler.ledger.time import (
+    CallTime,
+    Step,
+    TimeLine,
+    call_times,
+    price,
+    priceable,
+    report,
+)
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.units import Quantity
@@ -51,66 +59,75 @@ class Run:
     cost: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ledger:
-    """One phase, accounted; `time` is None without a shape, a recipe or a peak of the GPU.
+    """One phase, accounted: the numbers that layouts are compared by, and the rest once it is
+    asked for.
 
-    `calls` are the times of `communication`, line by line; empty where `time` is None.
+    `time` is None without a shape, a recipe or a peak of the GPU, `step` is what it was priced
+    from.
     """
 
     name: str
     spec: Spec
     layout: Layout
     memory: Memory
-    state: StateSummary
     communication: tuple[CommLine, ...]
-    calls: tuple[CallTime, ...]
-    pipeline: Pipelining | None
     time: TimeLine | None
-    run: Run
-    goodput: Goodput | None
-    inference: Inference
+    step: Step | None
+
+    @cached_property
+    def calls(self) -> tuple[CallTime, ...]:
+        """The times of `communication`, line by line; empty where no step was priced."""
+        if self.step is None or self.time is None:
+            return ()
+        calls = call_times(self.spec, self.layout, self.step, self.communication)
+        times = self.time.step_seconds / self.step.seconds
+        return calls if times == 1 else tuple(each.stretched(times) for each in calls)
+
+    @cached_property
+    def state(self) -> StateSummary:
+        """The training state by the parameter."""
+        return _state(self.spec, self.layout, self.memory.budget_bytes)
+
+    @cached_property
+    def pipeline(self) -> Pipelining | None:
+        """The shape of the schedule; None without a recipe."""
+        if self.spec.train is None:
+            return None
+        return pipelining(self.spec.parallel, max(1, microbatches(self.spec)))
+
+    @cached_property
+    def run(self) -> Run:
+        """The whole run."""
+        return _run(self.spec, self.time)
+
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        """What failures cost; None where the cluster says nothing of them."""
+        seconds = self.time.step_seconds if self.time else None
+        return goodput(self.spec, self.layout, step_s=seconds)
+
+    @cached_property
+    def inference(self) -> Inference:
+        """What the trained model needs to be used."""
+        assert self.spec.model is not None
+        return inference(self.spec.model)
 
 
 def ledger(phase: Phase, layout: Layout, *, stated: Quantity | None = None) -> Ledger:
     """The ledger of a phase whose layout passed its checks; `stated` is a measured speed."""
     spec = phase.spec
-    assert spec.model is not None
     memory = account(spec, layout)
     held = [each.held for each in memory.classes]
     lines = comm_lines(spec, layout, held)
-    time, calls = _time(spec, layout, lines, held)
+    step = price(spec, layout, ranks=held) if layout.stages and priceable(spec) else None
+    time = report(spec, layout, step) if step is not None else None
     if stated is not None:
-        from parlay.compiler.ledger.stated import at_speed, calls_at_speed
+        from parlay.compiler.ledger.stated import at_speed
 
-        predicted, time = time, at_speed(spec, layout, time, stated)
-        calls = calls_at_speed(calls, predicted, time)
-    shape = None
-    if spec.train is not None:
-        shape = pipelining(spec.parallel, max(1, microbatches(spec)))
-    return Ledger(
-        name=phase.name,
-        spec=spec,
-        layout=layout,
-        memory=memory,
-        state=_state(spec, layout, memory.budget_bytes),
-        communication=lines,
-        calls=calls,
-        pipeline=shape,
-        time=time,
-        run=_run(spec, time),
-        goodput=goodput(spec, layout, step_s=time.step_seconds if time else None),
-        inference=inference(spec.model),
-    )
-
-
-def _time(
-    spec: Spec, layout: Layout, lines: tuple[CommLine, ...], held: Sequence[Parameters]
-) -> tuple[TimeLine | None, tuple[CallTime, ...]]:
-    if not layout.stages or not priceable(spec):
-        return None, ()
-    step = price(spec, layout, ranks=held)
-    return report(spec, layout, step), call_times(spec, layout, step, lines)
+        time = at_speed(spec, layout, time, stated)
+    return Ledger(phase.name, spec, layout, memory, lines, time, step)
 
 
 def _state(spec: Spec, layout: Layout, budget: int) -> StateSummary:

@@ -6,7 +6,6 @@ useful share follow from it by the ledger's own arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
@@ -15,7 +14,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops, parameters
 from parlay.compiler.ledger.communication import microbatches
 from parlay.compiler.ledger.pipelining import pipelining
-from parlay.compiler.ledger.time import CallTime, TimeLine
+from parlay.compiler.ledger.time import TimeLine
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl import syntax
@@ -73,19 +72,6 @@ def at_speed(
             seconds = tokens / gpus / value
             formula = f"{tokens} tokens / {gpus} GPUs / {value:.6g} tokens/s"
     return _stretched(before, seconds, tokens, gpus, formula)
-
-
-def calls_at_speed(
-    calls: Sequence[CallTime], before: TimeLine | None, after: TimeLine | None
-) -> tuple[CallTime, ...]:
-    """The times of single collectives, stretched as the step is from `before` to `after`."""
-    if before is None or after is None or not before.step_seconds:
-        return tuple(calls)
-    times = after.step_seconds / before.step_seconds
-    return tuple(
-        each._replace(seconds=each.seconds * times, exposed_seconds=each.exposed_seconds * times)
-        for each in calls
-    )
 
 
 def beyond_peak(phase: Phase, ledger: Ledger) -> Diagnostic | None:

@@ -50,7 +50,7 @@ def overfull(subject: Subject) -> bool:
     spec, layout = subject.spec, subject.laid_out
     if not layout.stages or subject.microbatches is None:
         return False
-    return Book(spec, layout).rank_class(0).peak_bytes > budget_bytes(spec)
+    return Book(spec, layout).of_stage(0).peak_bytes > budget_bytes(spec)
 
 
 def score(subject: Subject) -> Score:

@@ -54,13 +54,6 @@ class Job:
         self.stops_early = efficiency.of(spec).early_stop
         self.flat = train.stack == "parlay"
 
-    def same(self, chunk: Stage) -> tuple[object, ...]:
-        """What two chunks have in common that pass the same."""
-        experts = self.model.experts
-        if experts is None:
-            return (chunk.last - chunk.first, chunk.embedding, chunk.head)
-        return (self.load(chunk), chunk.embedding, chunk.head)
-
     def load(self, chunk: Stage) -> Load:
         """What a microbatch passes in one chunk."""
         layers, mixed, experts = chunk.layers, 0, self.model.experts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parlay.compiler.layout import Layout, Reach, Stage
 from parlay.compiler.ledger.adapters import rank_of
@@ -43,16 +43,8 @@ def comm_lines(
             found[raw].append(0)
     else:
         job = Job(spec, layout)
-        by_stage: dict[int, list[Stage]] = defaultdict(list)
-        for chunk in layout.stages:
-            by_stage[chunk.stage].append(chunk)
-        # Stages that hold the same send the same.
-        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        for stage, chunks in by_stage.items():
-            same = tuple(map(job.same, chunks))
-            alike[same, stage == spec.parallel.pp - 1].append(stage)
-        for stages in alike.values():
-            chunks = by_stage[stages[0]]
+        for stages in _alike(job, layout):
+            chunks = layout.rows[stages[0]]
             passed = together([job.load(chunk) for chunk in chunks])
             of_stage = _of_stage(job, chunks, passed, held[stages[0]] if held else None)
             for raw in of_stage:
@@ -66,6 +58,18 @@ def comm_lines(
             reaches[raw.group] = layout.reach("tp" if raw.group == "kv" else raw.group)
         lines.append(_placed(spec, raw, reaches[raw.group], tuple(sorted(stages))))
     return tuple(lines)
+
+
+def _alike(job: Job, layout: Layout) -> Iterable[Sequence[int]]:
+    """Pipeline ranks that send the same: those that hold the same, unless the layers that are
+    computed again hang on where a chunk begins."""
+    if job.model.experts is None or job.train.recompute.name != "full":
+        return layout.alike
+    found: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for ranks in layout.alike:
+        for rank in ranks:
+            found[ranks, *map(job.load, layout.rows[rank])].append(rank)
+    return found.values()
 
 
 def _of_stage(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from operator import mul
 from typing import Final
 
 from parlay.compiler.layout import Layout, Stage
@@ -20,6 +21,7 @@ from parlay.compiler.ledger.memory import (
 from parlay.compiler.ledger.memory.chunk import LayerKept, Layers
 from parlay.compiler.ledger.memory.flight import in_flight
 from parlay.compiler.ledger.memory.holding import Holding, InFlight, Kept, activation_lines
+from parlay.compiler.ledger.memory.put_off import PutOff
 from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part, RankClass
 from parlay.compiler.ledger.memory.sizes import Sizes, sizes_of
 from parlay.compiler.ledger.parameters import Parameters, layer_parameters, stage_parameters
@@ -64,11 +66,7 @@ class Book:
         self.each = states.each_parameter(spec)
         self.kept: dict[Parameters, states.Kept] = {}
         self.chunks: dict[tuple[object, ...], Kept] = {}
-        self.by_stage: list[list[Stage]] = [[] for _ in range(spec.parallel.pp)]
-        for chunk in sorted(layout.stages, key=lambda chunk: chunk.chunk):
-            self.by_stage[chunk.stage].append(chunk)
         self.always: dict[Parameters, tuple[Part, Moment]] = {}
-        self.holdings: dict[tuple[object, ...], Holding] = {}
         self.inside: dict[bool, Part] = {}
         self.beside: dict[tuple[object, ...], tuple[sharded.Passing, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
@@ -80,21 +78,35 @@ class Book:
         recompute = train.recompute
         # Which layers with experts are computed again hangs on where a chunk begins.
         self.placed = not self.alike and recompute.name == "full" and bool(recompute.options)
+        self.splits = late.splits(self.sizes)
 
     def kinds(self) -> tuple[LayerKept, ...]:
         """The kinds of layers that were met."""
         return tuple(self.used.values())
 
-    # ── One rank class ────────────────────────────────────────────────────────
+    # ── Rank classes ──────────────────────────────────────────────────────────
 
-    def rank_class(self, stage: int) -> RankClass:
-        """What the ranks of pipeline rank `stage` hold, moment by moment."""
-        parallel, chunks = self.spec.parallel, self.by_stage[stage]
-        receives = stage > 0 or len(chunks) > 1
-        known = (receives, *map(self.same, chunks))
-        if known not in self.holdings:
-            self.holdings[known] = self.holding(chunks, receives)
-        one = self.holdings[known]
+    def classes(self) -> tuple[RankClass, ...]:
+        """What the ranks of each pipeline stage hold."""
+        rows, found = self.layout.rows, list[RankClass | None]([None] * self.spec.parallel.pp)
+        alike = ((rank,) for rank in range(len(rows))) if self.placed else self.layout.alike
+        for ranks in alike:
+            chunks = rows[ranks[0]]
+            one = self.holding(chunks, receives=ranks[0] > 0 or len(chunks) > 1)
+            for stage in ranks:
+                found[stage] = self.rank_class(one, stage)
+        return tuple([each for each in found if each is not None])
+
+    def of_stage(self, stage: int) -> RankClass:
+        """What the ranks of one pipeline stage hold."""
+        chunks = self.layout.rows[stage]
+        one = self.holding(chunks, receives=stage > 0 or len(chunks) > 1)
+        return self.rank_class(one, stage)
+
+    def rank_class(self, one: Holding, stage: int) -> RankClass:
+        """What the ranks of pipeline rank `stage` hold; moments are made when they are asked for,
+        where their bytes are known without."""
+        parallel = self.spec.parallel
         flight = in_flight(
             parallel.schedule,
             pp=parallel.pp,
@@ -102,19 +114,27 @@ class Book:
             stage=stage,
             weights=one.weights,
         )
-        if late.splits(self.sizes):
-            found = (*late.moments(self, one, stage), one.update)
-            return RankClass(stage, self.ranks, one.held, flight, found)
-        if flight not in one.moments:
-            of_stage = self.outer if one.ends else self.inner
-            one.moments[flight] = tuple(of_stage(one, flight))
-        return RankClass(stage, self.ranks, one.held, flight, one.moments[flight])
+        if self.splits:
+            most, made = late.peak(self, one, stage), partial(late.moments, self, one, stage)
+        elif one.ends:
+            moments = tuple(self.outer(one, flight))
+            most, made = max([moment.value_bytes for moment in moments]), partial(iter, moments)
+        else:
+            most = one.always.value_bytes + self.flying(one, flight) + one.behind.value_bytes
+            most, made = max(most, one.update.value_bytes), partial(self.inner, one, flight)
+        return RankClass(stage, self.ranks, one.held, flight, most, made)
 
     def inner(self, one: Holding, flight: tuple[int, ...]) -> Iterator[Moment]:
         """The moments of a step without embedding and head."""
         kept = self.activations(one, flight)
         yield Moment.of("backward", one.always, kept, one.behind)
         yield one.update
+
+    def flying(self, one: Holding, flight: tuple[int, ...]) -> int:
+        """Bytes of `activations`."""
+        if self.sizes.stack.libraries:
+            return self.activations(one, flight).value_bytes
+        return sum(map(mul, flight, [each.each_bytes for each in one.kept]))
 
     def outer(self, one: Holding, flight: tuple[int, ...]) -> Iterator[Moment]:
         """The moments of a step with embedding or head."""
@@ -151,7 +171,7 @@ class Book:
             yield Moment.of("backward of the embedding", always, rest, beside, now)
         yield one.update
 
-    def holding(self, chunks: list[Stage], receives: bool) -> Holding:
+    def holding(self, chunks: tuple[Stage, ...], *, receives: bool) -> Holding:
         """What ranks of these chunks hold, whatever is in flight."""
         kept = tuple([self.chunk(chunk) for chunk in chunks])
         held = kept[0].held
@@ -164,7 +184,7 @@ class Book:
             _, running = self.passing(kept, 0, receives, head=False, again=True)
             behind = self.backward(kept).beside(running)
         return Holding(
-            chunks=tuple(chunks),
+            chunks=chunks,
             kept=kept,
             weights=tuple([each.value_bytes for each in kept]),
             held=held,
@@ -173,7 +193,6 @@ class Book:
             behind=behind,
             receives=receives,
             ends=with_ends,
-            moments={},
             late=[],
         )
 
@@ -231,6 +250,11 @@ class Book:
             self.layers, one.chunks, one.kept, flight, before_layers=before_layers
         )
         return Part.of(lines, libraries.rounding(stack, layers))
+
+    @cached_property
+    def put_off(self) -> PutOff:
+        """What a split backward leaves, alike on all stages."""
+        return PutOff.of(self.sizes)
 
     @cached_property
     def running(self) -> Lines:

@@ -51,8 +51,7 @@ class Holding(NamedTuple):
 
     `always` is there at every moment, `update` the moment of the optimizer's step, `behind` what
     runs beside the backward of a stage without embedding and head. `weights` are the bytes of one
-    microbatch by chunk, `moments` those that are known, by what is in flight, `late` what a split
-    backward has besides, once it is known.
+    microbatch by chunk, `late` what a split backward has besides, once it is known.
     """
 
     chunks: tuple[Stage, ...]
@@ -64,7 +63,6 @@ class Holding(NamedTuple):
     behind: Part
     receives: bool
     ends: bool
-    moments: dict[tuple[int, ...], tuple[Moment, ...]]
     late: list[Late]
 
 

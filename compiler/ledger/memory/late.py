@@ -1,9 +1,4 @@
-"""The moments of a step whose backwards are split, in the emitted code.
-
-The first half leaves for each linear its input and the gradient of its output (`runtime/
-deferred.py`); all else that the forward saved is gone, and what is computed again for it is kept.
-Inputs of columns are pieces of the sequence where that is cut, gradients of rows are whole.
-"""
+"""The moments of a step whose backwards are split, in the emitted code (`put_off.py`)."""
 
 from __future__ import annotations
 
@@ -13,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import SPLITTING
-from parlay.compiler.ledger.memory import backward, ends
+from parlay.compiler.ledger.memory import backward, ends, put_off
 from parlay.compiler.ledger.memory.flight import Halves, Moments, halves
+from parlay.compiler.ledger.memory.put_off import PutOff
 from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part
+from parlay.compiler.ledger.memory.sharded import Passing
 from parlay.compiler.ledger.memory.sizes import Sizes
-from parlay.compiler.spec.blocks import GATED
 
 if TYPE_CHECKING:
     from parlay.compiler.ledger.memory.book import Book
@@ -33,13 +29,11 @@ def splits(sizes: Sizes) -> bool:
 
 
 class Shares(NamedTuple):
-    """Bytes of one microbatch by chunk: what the first half leaves for the second (`late`, as
-    `words` say), what layers and ends keep for it (`kept`), what the loss does, and both
-    (`whole`); `head` is what the head leaves of one."""
+    """Bytes of one microbatch by chunk: what the first half leaves for the second (`late`), what
+    the loss keeps for it, and that with what layers and ends do (`whole`); `head` is what the head
+    leaves of one."""
 
     late: tuple[int, ...]
-    words: tuple[str, ...]
-    kept: tuple[int, ...]
     loss: tuple[int, ...]
     whole: tuple[int, ...]
     head: int
@@ -47,33 +41,24 @@ class Shares(NamedTuple):
     @classmethod
     def of(cls, book: Book, one: Holding) -> Shares:
         """Those of stages that hold alike."""
-        sizes = book.sizes
-        each, each_words = layer(sizes)
-        late, words, loss = [], [], []
+        each, ended = book.put_off.layer[0], book.put_off.head[0]
+        late, loss = [], []
         for chunk in one.chunks:
-            value, formula = chunk.layers * each, f"{chunk.layers} x ({each_words})"
-            saved = 0
-            if chunk.head:
-                more, head_words = head(sizes)
-                value, formula = value + more, f"{formula} + {head_words}"
-                saved = sum(line.value_bytes for line in ends.loss_lines(sizes, 1)[0])
-            late.append(value)
-            words.append(formula)
-            loss.append(saved)
-        kept = [each.each_bytes for each in one.kept]
-        whole = [each + more for each, more in zip(kept, loss, strict=True)]
-        columns = (tuple(kept), tuple(loss), tuple(whole))
-        return cls(tuple(late), tuple(words), *columns, head(sizes)[0])
+            late.append(chunk.layers * each + (ended if chunk.head else 0))
+            saved = ends.loss_lines(book.sizes, 1)[0] if chunk.head else ()
+            loss.append(sum([line.value_bytes for line in saved]))
+        whole = [kept.each_bytes + more for kept, more in zip(one.kept, loss, strict=True)]
+        return cls(tuple(late), tuple(loss), tuple(whole), ended)
 
-    def value_bytes(self, held: Halves, left: int | None, done: int | None) -> int:
-        """Bytes of the microbatches in flight; the rest is as in `Waiting`."""
-        value: int = sum(map(mul, held.whole, self.kept)) + sum(map(mul, held.late, self.late))
-        for place, loss in enumerate(self.loss):
-            if loss:
-                value += max(0, held.whole[place] - (place == left)) * loss
-                if place == done and held.late[place]:
-                    value -= self.head
+    def value_bytes(self, held: Halves) -> int:
+        """Bytes of the microbatches in flight, logits among them."""
+        value: int = sum(map(mul, held.whole, self.whole)) + sum(map(mul, held.late, self.late))
         return value
+
+    def gone(self, held: Halves, left: int | None, done: int | None) -> int:
+        """Bytes that are there no longer; the rest is as in `Waiting`."""
+        gone = self.loss[left] if left is not None and held.whole[left] else 0
+        return gone + (self.head if done is not None and held.late[done] else 0)
 
 
 class Waiting(NamedTuple):
@@ -84,6 +69,7 @@ class Waiting(NamedTuple):
     """
 
     sizes: Sizes
+    once: PutOff
     chunks: tuple[Stage, ...]
     shares: Shares
     whole: Held
@@ -94,7 +80,8 @@ class Waiting(NamedTuple):
     @property
     def value_bytes(self) -> int:
         """Bytes of all."""
-        return self.shares.value_bytes(self.held, self.left, self.done)
+        shares, held = self.shares, self.held
+        return shares.value_bytes(held) - shares.gone(held, self.left, self.done)
 
     @property
     def lines(self) -> Lines:
@@ -103,15 +90,19 @@ class Waiting(NamedTuple):
         for place, number in enumerate(self.held.late):
             if number:
                 value = number * self.shares.late[place]
-                formula = f"{number} x ({self.shares.words[place]})"
+                formula = f"{number} x ({self._words(self.chunks[place])})"
                 if place == self.done and self.chunks[place].head:
                     less = self.shares.head
                     value, formula = value - less, f"{formula} - {less}"
-                lines.append(_late(value, formula))
+                lines.append(put_off.line(value, formula))
         for place, chunk in enumerate(self.chunks):
             if chunk.head and (logits := self._logits(place)) > 0:
                 lines += ends.loss_lines(self.sizes, logits)[0]
         return tuple(line for line in lines if line.value_bytes)
+
+    def _words(self, chunk: Stage) -> str:
+        of_head = f" + {self.once.head[1]}" if chunk.head else ""
+        return f"{chunk.layers} x ({self.once.layer[1]}){of_head}"
 
     def _logits(self, place: int) -> int:
         return self.held.whole[place] - (place == self.left)
@@ -119,143 +110,197 @@ class Waiting(NamedTuple):
 
 class Kind(NamedTuple):
     """A moment of stages that hold alike: at which of a chunk's (`when`, a field of `Moments`), and
-    what is there beside the microbatches in flight. `split` says for which backwards of the chunk,
-    None for all; `left` and `done` are as in `Waiting`."""
+    what is there beside the microbatches in flight; `left` and `done` are as in `Waiting`."""
 
     name: str
     when: int
-    chunk: int
     parts: tuple[Held, ...]
     value_bytes: int
-    split: bool | None
     left: int | None
     done: int | None
 
 
+class Around(NamedTuple):
+    """What is there on stages that hold alike beside any chunk's own: states with the tied table's
+    gradients (`always`), what sharding makes whole, what runs beside a layer's backward and inside
+    of it. `end` are the parameters of an end that is here, `tied` says that one table is both, and
+    `cut` that gradients leave by the microbatch."""
+
+    always: Part
+    received: Lines
+    passed: Passing
+    running: Part
+    inside: Part
+    end: int
+    tied: bool
+    cut: bool
+
+    @classmethod
+    def of(cls, book: Book, one: Holding) -> Around:
+        """That of stages that hold alike."""
+        sizes, always = book.sizes, one.always
+        head = any(chunk.head for chunk in one.chunks)
+        here = head or any(chunk.embedding for chunk in one.chunks)
+        tied = sizes.model.tied_embeddings and any(chunk.beside_embedding for chunk in one.chunks)
+        end = sizes.vocab * sizes.model.hidden if here else 0
+        passed, running = book.passing(
+            one.kept, end, one.receives, head=head and not tied, again=True
+        )
+        cut = sizes.parallel.zero >= 2 and book.shards.dense > 1
+        if tied and cut:
+            # The table's gradients leave once a microbatch, when the embedding has added its own.
+            always = Part.of(always.lines, (_leaving(book, end, "tied embedding's gradients"),))
+        received = book.received if one.receives else ()
+        inside = book.backward(one.kept)
+        return cls(always, received, passed, running, inside, end, tied, cut)
+
+
+class Kinds(NamedTuple):
+    """The moments of a chunk whose backward is split, or is not. `most` is what is there besides at
+    the fullest of those that nothing is gone of, by `when`; `less` are the others."""
+
+    every: tuple[Kind, ...]
+    most: dict[int, int]
+    less: tuple[Kind, ...]
+
+    @classmethod
+    def of(cls, every: tuple[Kind, ...]) -> Kinds:
+        """The record of `every` moment."""
+        most: dict[int, int] = {}
+        less = []
+        for kind in every:
+            if kind.left is not None or kind.done is not None:
+                less.append(kind)
+            else:
+                most[kind.when] = max(most.get(kind.when, 0), kind.value_bytes)
+        return cls(every, most, tuple(less))
+
+
 class Late(NamedTuple):
-    """What a split backward has on stages that hold alike: `kinds[split][chunk]` are the moments of
-    a chunk whose backward is split, or is not."""
+    """What a split backward has on stages that hold alike; `known` are the moments of the chunks
+    that were asked for."""
 
     shares: Shares
-    kinds: tuple[tuple[tuple[Kind, ...], ...], ...]
+    around: Around
+    known: dict[tuple[int, bool], Kinds]
 
     @classmethod
     def of(cls, book: Book, one: Holding) -> Late:
         """Those of stages that hold alike."""
-        every = list(_kinds(book, one))
-        kinds = tuple(
-            tuple(
-                tuple(k for k in every if k.chunk == chunk and k.split in (None, split))
-                for chunk in range(len(one.chunks))
-            )
-            for split in (False, True)
+        if not one.late:
+            one.late.append(cls(Shares.of(book, one), Around.of(book, one), {}))
+        return one.late[0]
+
+    def kinds(self, book: Book, one: Holding, place: int, split: bool) -> Kinds:
+        """The moments of the chunk at `place`."""
+        if (place, split) not in self.known:
+            self.known[place, split] = Kinds.of(tuple(_kinds(book, one, self.around, place, split)))
+        return self.known[place, split]
+
+    def found(self, book: Book, stage: int) -> Moments:
+        """What is in flight on pipeline rank `stage` at each moment."""
+        return halves(
+            book.spec.parallel.schedule,
+            pp=book.spec.parallel.pp,
+            microbatches=book.microbatches,
+            stage=stage,
+            whole=self.shares.whole,
+            late=self.shares.late,
         )
-        return cls(Shares.of(book, one), kinds)
+
+
+def peak(book: Book, one: Holding, stage: int) -> int:
+    """Bytes at the fullest of the moments and the optimizer's."""
+    late = Late.of(book, one)
+    shares, found = late.shares, late.found(book, stage)
+    most = one.update.value_bytes
+    for place, split in enumerate(found.splits):
+        kinds = late.kinds(book, one, place, split)
+        for when, value in kinds.most.items():
+            held = found[when][place]
+            if isinstance(held, Halves):
+                most = max(most, value + shares.value_bytes(held))
+        for kind in kinds.less:
+            held = found[kind.when][place]
+            if isinstance(held, Halves):
+                gone = shares.gone(held, kind.left, kind.done)
+                most = max(most, kind.value_bytes + shares.value_bytes(held) - gone)
+    return most
 
 
 def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
-    """The moments up to the optimizer's, each at its most over the chunks."""
-    if not one.late:
-        one.late.append(Late.of(book, one))
-    [(shares, kinds)] = one.late
-    parallel = book.spec.parallel
-    found = halves(
-        parallel.schedule,
-        pp=parallel.pp,
-        microbatches=book.microbatches,
-        stage=stage,
-        whole=shares.whole,
-        late=shares.late,
-    )
+    """The moments of a step, each at its most over the chunks."""
+    late = Late.of(book, one)
+    shares, found = late.shares, late.found(book, stage)
     most: dict[str, tuple[int, Kind, Halves]] = {}
-    known: dict[tuple[Halves, int | None, int | None], int] = {}
-    states = (found.forward, found.before, found.after, found.weights)
-    for chunk, split in enumerate(found.splits):
-        for kind in kinds[split][chunk]:
-            held = states[kind.when][chunk]
-            if held is None:
+    for place, split in enumerate(found.splits):
+        for kind in late.kinds(book, one, place, split).every:
+            held = found[kind.when][place]
+            if not isinstance(held, Halves):
                 continue
-            asked = (held, kind.left, kind.done)
-            value = known.get(asked)
-            if value is None:
-                value = known[asked] = shares.value_bytes(*asked)
-            value += kind.value_bytes
+            value = kind.value_bytes + shares.value_bytes(held)
+            value -= shares.gone(held, kind.left, kind.done)
             if kind.name not in most or value > most[kind.name][0]:
                 most[kind.name] = value, kind, held
     for value, kind, held in most.values():
         whole = book.activations(one, held.whole)
-        waiting = Waiting(book.sizes, one.chunks, shares, whole, held, kind.left, kind.done)
+        waiting = Waiting(
+            book.sizes, book.put_off, one.chunks, shares, whole, held, kind.left, kind.done
+        )
         always, *now = kind.parts
         yield Moment(kind.name, (always, waiting, *now), value)
+    yield one.update
 
 
-def _kinds(book: Book, one: Holding) -> Iterator[Kind]:
-    sizes, always = book.sizes, one.always
-    received = book.received if one.receives else ()
-    head_here = any(chunk.head for chunk in one.chunks)
-    here = head_here or any(chunk.embedding for chunk in one.chunks)
-    tied = sizes.model.tied_embeddings and any(chunk.beside_embedding for chunk in one.chunks)
-    end = sizes.vocab * sizes.model.hidden if here else 0
-    passed, running = book.passing(
-        one.kept, end, one.receives, head=head_here and not tied, again=True
+def _kinds(book: Book, one: Holding, around: Around, place: int, split: bool) -> Iterator[Kind]:
+    """The moments of the chunk at `place`, whose backward is split or is not."""
+    sizes, once, chunk = book.sizes, book.put_off, one.chunks[place]
+    always, received, passed, running, inside, end, tied, cut = around
+    behind_head = place if chunk.head else None
+    if chunk.head:
+        now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)
+        yield _kind("loss", "forward", (always, now))
+    while_running, of_head, of_end = (
+        tuple(line for line in lines if not split or not _leaves(line))
+        for lines in (running.lines, passed.head, passed.embedding)
     )
-    cut = sizes.parallel.zero >= 2 and book.shards.dense > 1
-    if tied and cut:
-        # The table's gradients leave once a microbatch, when the embedding has added its own.
-        always = Part.of(always.lines, (_leaving(book, end, "tied embedding's gradients"),))
-    inside = book.backward(one.kept)
-    for place, chunk in enumerate(one.chunks):
-        behind_head = place if chunk.head else None
-        if chunk.head:
-            now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)
-            yield _kind("loss", "forward", place, (always, now))
-        for split in (False, True):
-            while_running, of_head, of_end = (
-                tuple(line for line in lines if not split or not _leaves(line))
-                for lines in (running.lines, passed.head, passed.embedding)
-            )
-            behind: Lines = ()
-            if chunk.head:
-                now = Part.of(backward.head(sizes), of_head, received)
-                yield _kind(
-                    "backward of the head", "before", place, (always, now), split, left=behind_head
-                )
-                behind = (_late(*head(sizes)),) if split else ()
-            now = Part.of(behind, while_running)
-            yield _kind("backward", "before", place, (always, inside, now), split, left=behind_head)
-            if split:
-                # The layer that the first half comes to last is still whole.
-                kept = book.costliest(one.kept)
-                again = sizes.train.recompute.name == "full"
-                whole = (kept.input_bytes if again else kept.kept_bytes) - layer(sizes)[0]
-                now = Part.of((_late(max(0, whole), f"{whole}"),), while_running)
-                name = "end of an input gradient"
-                yield _kind(name, "after", place, (always, inside, now), split)
-            if chunk.embedding:
-                if split and cut and not tied:
-                    of_end = (*of_end, _leaving(book, end, "embedding's gradients"))
-                now = Part.of(backward.embedding(sizes), of_end)
-                yield _kind("backward of the embedding", "after", place, (always, now), split)
-        if chunk.head:
-            shards = (_leaving(book, end, "head's gradients"),) if cut and not tied else ()
-            now = Part.of(weights(sizes, head=True), received, shards)
-            yield _kind("weight gradients", "weights", place, (always, now))
-        now = Part.of(weights(sizes), received, filter(_leaves, running.lines))
-        yield _kind("weight gradients", "weights", place, (always, now), done=behind_head)
+    behind: Lines = ()
+    if chunk.head:
+        now = Part.of(backward.head(sizes), of_head, received)
+        yield _kind("backward of the head", "before", (always, now), left=behind_head)
+        behind = (once.behind,) if split else ()
+    now = Part.of(behind, while_running)
+    yield _kind("backward", "before", (always, inside, now), left=behind_head)
+    if split:
+        # The layer that the first half comes to last is still whole.
+        kept = book.costliest(one.kept)
+        again = sizes.train.recompute.name == "full"
+        whole = (kept.input_bytes if again else kept.kept_bytes) - once.layer[0]
+        now = Part.of((put_off.line(max(0, whole), f"{whole}"),), while_running)
+        yield _kind("end of an input gradient", "after", (always, inside, now))
+    if chunk.embedding:
+        if split and cut and not tied:
+            of_end = (*of_end, _leaving(book, end, "embedding's gradients"))
+        now = Part.of(backward.embedding(sizes), of_end)
+        yield _kind("backward of the embedding", "after", (always, now))
+    if chunk.head:
+        shards = (_leaving(book, end, "head's gradients"),) if cut and not tied else ()
+        now = Part.of(once.of_head, received, shards)
+        yield _kind("weight gradients", "weights", (always, now))
+    now = Part.of(once.weights, received, filter(_leaves, running.lines))
+    yield _kind("weight gradients", "weights", (always, now), done=behind_head)
 
 
 def _kind(
     name: str,
     when: str,
-    chunk: int,
     parts: tuple[Held, ...],
-    split: bool | None = None,
     *,
     left: int | None = None,
     done: int | None = None,
 ) -> Kind:
-    value = sum(part.value_bytes for part in parts)
-    return Kind(name, Moments._fields.index(when), chunk, parts, value, split, left, done)
+    value = sum([part.value_bytes for part in parts])
+    return Kind(name, Moments._fields.index(when), parts, value, left, done)
 
 
 def _leaving(book: Book, unit: int, name: str) -> Line:
@@ -268,54 +313,3 @@ def _leaving(book: Book, unit: int, name: str) -> Line:
 def _leaves(line: Line) -> bool:
     """Whether it is gradients on their way, which come with those of weights."""
     return line.category == "buffers" and line.name.endswith("before they leave")
-
-
-def _late(value: int, formula: str) -> Line:
-    name = "what weight gradients are made of"
-    return Line("activations", name, value, formula, "arXiv:2401.10241, section 4")
-
-
-# ── One microbatch ────────────────────────────────────────────────────────────
-
-
-def layer(sizes: Sizes) -> tuple[int, str]:
-    """Bytes that one dense layer leaves, and how they come about.
-
-    Inputs: of attention and MLP, of the last matrix of each. Gradients: of queries, keys and
-    values, of the MLP's first matrices, of the stream behind each last matrix.
-    """
-    model, width = sizes.model, sizes.width
-    sides = 1 if model.parallel_blocks else 2
-    inputs = 1 if model.parallel_blocks and model.shared_norm else 2
-    stream, words = sizes.stream()
-    whole, whole_words = _whole(sizes)
-    attention = (2 * sizes.heads + 2 * sizes.kv_heads) * model.head_dim
-    matrices = 2 if model.activation in GATED else 1
-    inner = (1 + matrices) * -(-model.ffn // sizes.tp)
-    rest, rest_words = sizes.inner(attention + inner, width)
-    value = inputs * stream + sides * whole + rest
-    return value, f"{inputs} x {words} + {sides} x {whole_words} + {rest_words}"
-
-
-def head(sizes: Sizes) -> tuple[int, str]:
-    """The input of the head and the gradient of its logits."""
-    stream, words = sizes.stream()
-    logits = sizes.width * sizes.tokens * sizes.vocab
-    return stream + logits, f"{words} + {sizes.width} x {sizes.tokens} x {sizes.vocab}"
-
-
-def weights(sizes: Sizes, *, head: bool = False) -> Lines:
-    """The gradients of a layer's largest linear, or of the head: over tp those of the matrices that
-    read one input, which is gathered for them."""
-    model = sizes.model
-    matrices = 2 if sizes.tp > 1 and model.activation in GATED else 1
-    rows = sizes.vocab if head else matrices * -(-model.ffn // sizes.tp)
-    gradients = sizes.width * model.hidden * rows
-    gathered = _whole(sizes)[0] if sizes.residual > 1 else 0
-    value, source = gradients + gathered, sizes.stack.source
-    return (Line("temporaries", "gradients of weights", value, f"{value}", source),)
-
-
-def _whole(sizes: Sizes) -> tuple[int, str]:
-    value = sizes.width * sizes.tokens * sizes.model.hidden
-    return value, f"{sizes.width} x {sizes.tokens} x {sizes.model.hidden}"

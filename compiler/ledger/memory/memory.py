@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.memory import states
@@ -56,7 +57,7 @@ def account(spec: Spec, layout: Layout) -> Memory:
         layers: tuple[LayerKept, ...] = ()
     else:
         book = Book(spec, layout)
-        classes = tuple(book.rank_class(stage) for stage in range(spec.parallel.pp))
+        classes = book.classes()
         kept = max(book.kept.values(), key=lambda each: each.host_bytes + each.disk_bytes)
         layers = book.kinds()
     gpus = cluster.node.gpus
@@ -76,15 +77,10 @@ def _states_alone(spec: Spec, layout: Layout) -> tuple[tuple[RankClass, ...], st
     kept = [states.kept(spec, each, shards) for each in held]
     copies = 2 if parallel.schedule.name == "dualpipe" and not layout.stages else 1
     ranks = layout.world // len(kept)
+    moments = [Moment.of("training state", Part.of(each.lines * copies, spare)) for each in kept]
     classes = tuple(
-        RankClass(
-            stage,
-            ranks,
-            held[stage],
-            (),
-            (Moment.of("training state", Part.of(each.lines * copies, spare)),),
-        )
-        for stage, each in enumerate(kept)
+        RankClass(stage, ranks, held[stage], (), each.value_bytes, partial(iter, (each,)))
+        for stage, each in enumerate(moments)
     )
     return classes, max(kept, key=lambda each: each.host_bytes + each.disk_bytes)
 

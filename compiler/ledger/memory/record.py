@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 from parlay.compiler.ledger.parameters import Parameters
@@ -93,14 +93,21 @@ class RankClass(NamedTuple):
     """The ranks of one pipeline stage: all of them hold the same.
 
     `held` are the parameters on each, `experts` says whether routed ones are among them,
-    `in_flight` how many microbatches of each chunk are held at the forward peak.
+    `in_flight` how many microbatches of each chunk are held at the forward peak. `peak_bytes` are
+    there at the fullest moment, the reserve among them; `made` makes the moments.
     """
 
     stage: int
     ranks: int
     held: Parameters
     in_flight: tuple[int, ...]
-    moments: tuple[Moment, ...]
+    peak_bytes: int
+    made: Callable[[], Iterable[Moment]]
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """What is held at each moment of a step."""
+        return tuple(self.made())
 
     @property
     def experts(self) -> bool:
@@ -111,11 +118,6 @@ class RankClass(NamedTuple):
     def peak(self) -> Moment:
         """The moment with the most bytes."""
         return max(self.moments, key=lambda moment: moment.value_bytes)
-
-    @property
-    def peak_bytes(self) -> int:
-        """Bytes at the peak, the reserve among them."""
-        return self.peak.value_bytes
 
 
 class Saved(NamedTuple):

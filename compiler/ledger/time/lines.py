@@ -18,6 +18,12 @@ class CallTime(NamedTuple):
     formula: str
     source: str
 
+    def stretched(self, times: float) -> CallTime:
+        """The same where a step takes `times` as long."""
+        return self._replace(
+            seconds=self.seconds * times, exposed_seconds=self.exposed_seconds * times
+        )
+
 
 class Share(NamedTuple):
     """A component of the step: seconds on the critical path, and how they come about.

@@ -123,22 +123,14 @@ def shares(spec: Spec, layout: Layout) -> tuple[tuple[float, ...], ...]:
 
     DualPipe's two copies of a stage have half of the microbatches each.
     """
-    assert spec.model is not None
-    alike = spec.model.experts is None
-    known: dict[tuple[object, ...], tuple[float, ...]] = {}
-    rows: list[list[tuple[float, ...]]] = [[] for _ in range(spec.parallel.pp)]
-    for chunk in layout.stages:
-        rank, _, first, last, embedding, head, _ = chunk
-        key = (last - first, embedding, head) if alike else (first, last)
-        blocks = known.get(key)
-        if blocks is None:
-            blocks = known[key] = blocks_of(spec, chunk)
-        rows[rank].append(blocks)
     copies = 0.5 if spec.parallel.schedule.name == "dualpipe" else 1.0
-    sums: dict[tuple[tuple[float, ...], ...], tuple[float, ...]] = {}
-    for row in set(map(tuple, rows)):
-        sums[row] = tuple([copies * sum(column) for column in zip(*row, strict=True)])
-    return tuple([sums[tuple(row)] for row in rows])
+    found: list[tuple[float, ...]] = [()] * len(layout.rows)
+    for ranks in layout.alike:
+        row = [blocks_of(spec, chunk) for chunk in layout.rows[ranks[0]]]
+        counts = tuple([copies * sum(column) for column in zip(*row, strict=True)])
+        for rank in ranks:
+            found[rank] = counts
+    return tuple(found)
 
 
 EMPTY = Block({}, {}, 0.0, 0.0)
