@@ -135,7 +135,7 @@ def _state(spec: Spec, layout: Layout, budget: int) -> StateSummary:
     each, number = each_parameter(spec), parameters.total(spec.model)
     whole = 10**9
     on_rank = sum(
-        line.value_bytes for line in kept(spec, Parameters(whole), shards_of(layout)).lines
+        line.value_bytes for line in kept(spec, Parameters(whole), shards_of(layout), each).lines
     )
     per_parameter = on_rank / whole
     total = round(number * each.total)

@@ -1,4 +1,5 @@
-"""What a moment counts is what its lines say, which are made another way and later."""
+"""What a moment counts is what its lines say, and a peak what its moments: both are made later and
+another way."""
 
 from __future__ import annotations
 
@@ -45,6 +46,8 @@ train {{ seq = 1024  micro_batch = 1  global_batch = 64  steps = 1  {recompute} 
         found = account(phase.spec, lay_out(phase.spec))
         for each in found.classes:
             assert each.moments[-1].name == "optimizer step"
+            fullest = max(moment.value_bytes for moment in each.moments)
+            assert each.peak_bytes == fullest, (recipe, pp, each.stage)
             for moment in each.moments:
                 counted = sum(line.value_bytes for line in moment.lines)
                 assert moment.value_bytes == counted, (recipe, pp, each.stage, moment.name)

@@ -152,24 +152,26 @@ def _placed(spec: Spec, raw: Raw, reach: Reach, stages: tuple[int, ...]) -> Comm
     assert spec.cluster is not None
     group, what, collective, dtype, message, calls, hidden, formula, some = raw
     ranks = some or reach.size
-    way = wire(collective, message, ranks, reach=reach, cluster=spec.cluster)
+    sent, steps, algorithm = wire(collective, message, ranks, reach=reach, cluster=spec.cluster)
+    hidden = hidden and spec.parallel.overlap
+    # In the order of the fields: by name each costs more than all arithmetic here.
     return CommLine(
         group,
         what,
         collective,
         dtype,
-        bytes_per_call=message,
-        wire_bytes_per_call=way.sent_bytes,
-        calls_per_step=calls,
-        link=reach.link,
-        ranks=ranks,
-        nodes=reach.nodes,
-        groups_per_nic=reach.groups_per_nic,
-        algorithm=way.algorithm,
-        latency_steps=way.steps,
-        hideable=hidden and spec.parallel.overlap,
-        stages=stages,
-        formula=formula,
+        message,
+        sent,
+        calls,
+        reach.link,
+        ranks,
+        reach.nodes,
+        reach.groups_per_nic,
+        algorithm,
+        steps,
+        hidden,
+        stages,
+        formula,
     )
 
 

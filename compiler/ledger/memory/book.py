@@ -201,7 +201,7 @@ class Book:
     def states(self, held: Parameters, chunks: Sequence[Stage]) -> tuple[Part, Moment]:
         """What a rank that holds `held` has at all times, and the moment of its update."""
         if held not in self.kept:
-            kept = states.kept(self.spec, held, self.shards)
+            kept = states.kept(self.spec, held, self.shards, self.each)
             adapters = states.adapter_lines(self.spec, chunks, self.shards)
             always = Part.of(kept.lines, adapters, self.fixed)
             update = states.update_lines(self.spec, held, self.shards, self.sizes.stack)

@@ -7,7 +7,7 @@ the lists), else from one rank's list over as many microbatches as reach the ste
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from operator import add, le, mul
 from typing import Final, NamedTuple
@@ -21,6 +21,9 @@ LISTED: Final = {
     "dualpipe_v": split.dualpipe_v_actions,
     "dualpipe": split.dualpipe_actions,
 }
+
+ENOUGH: Final = 2
+"""Microbatches a rank after which a list holds nothing that it did not hold before."""
 
 
 def in_flight(
@@ -40,7 +43,7 @@ def in_flight(
             return (min(microbatches, pp - stage),)
         case "interleaved":
             return _interleaved(pp, microbatches, stage, tuple(weights))
-    return _listed(schedule.name, pp, min(microbatches, 4 * pp), stage, tuple(weights))
+    return _listed(schedule.name, pp, min(microbatches, ENOUGH * pp), stage, tuple(weights))
 
 
 class Halves(NamedTuple):
@@ -76,7 +79,7 @@ def halves(
 
     `whole` and `late` are bytes of one microbatch by chunk, before and after the first half.
     """
-    few = min(microbatches, 4 * pp)
+    few = min(microbatches, ENOUGH * pp)
     return _halves(schedule.name, pp, few, stage, tuple(whole), tuple(late))
 
 
@@ -122,36 +125,46 @@ def _states(
     its backwards, and before weight gradients that were put off (`W`); `held` after any forward,
     whether whole or put off. Without those that hold no more of anything than another one does."""
     actions = LISTED[name](pp, microbatches, stage)
-    chunks = 1 + max(action.stage // pp for action in actions)
-    none = (0,) * chunks
-    now, put_off = list(none), list(none)
+    chunks = 1 + max(action.stage for action in actions) // pp
+    now, put_off = [0] * chunks, [0] * chunks
+    moments = {kind: (f"before {kind}", f"after {kind}") for kind in "IB"}
     found: dict[tuple[str, int], dict[tuple[int, ...], None]] = defaultdict(dict)
-    for action in actions:
-        chunk = action.stage // pp
-        match action.kind:
-            case "F":
-                now[chunk] += 1
-                found["F", chunk][*now, *put_off] = None
-                found["held", 0][*map(add, now, put_off), *none] = None
-            case "W":
-                found["W", chunk][*now, *put_off] = None
-                put_off[chunk] -= 1
-            case kind:
-                found[f"before {kind}", chunk][*now, *put_off] = None
-                now[chunk] -= 1
-                put_off[chunk] += kind == "I"
-                found[f"after {kind}", chunk][*now, *put_off] = None
+    forwards: dict[tuple[int, ...], None] = {}
+    for kind, of, _ in actions:
+        chunk = of // pp
+        if kind == "F":
+            now[chunk] += 1
+            state = (*now, *put_off)
+            found["F", chunk][state] = forwards[state] = None
+        elif kind == "W":
+            found["W", chunk][*now, *put_off] = None
+            put_off[chunk] -= 1
+        else:
+            before, after = moments[kind]
+            found[before, chunk][*now, *put_off] = None
+            now[chunk] -= 1
+            put_off[chunk] += kind == "I"
+            found[after, chunk][*now, *put_off] = None
+    none = (0,) * chunks
+    found["held", 0] = dict.fromkeys(
+        (*map(add, state[:chunks], state[chunks:]), *none) for state in forwards
+    )
     return {
         moment: tuple([Halves(one[:chunks], one[chunks:]) for one in _undominated(states)])
         for moment, states in found.items()
     }
 
 
-def _undominated(states: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    every = list(states)
-    for one in every:
-        if not any(one != other and all(map(le, one, other)) for other in every):
-            yield one
+def _undominated(states: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    front: list[tuple[int, ...]] = []
+    # One that holds more in all comes first, so that only what is kept can hold more of anything.
+    for one in sorted(states, key=sum, reverse=True):
+        for other in front:
+            if all(map(le, one, other)):
+                break
+        else:
+            front.append(one)
+    return front
 
 
 @cache

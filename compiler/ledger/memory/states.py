@@ -57,8 +57,8 @@ def each_parameter(spec: Spec) -> State:
     return each
 
 
-def kept(spec: Spec, held: Parameters, shards: Shards) -> Kept:
-    """The state of a rank that holds `held`.
+def kept(spec: Spec, held: Parameters, shards: Shards, each: State | None = None) -> Kept:
+    """The state of a rank that holds `held`; `each` is that of `each_parameter`, where it is known.
 
     ZeRO 1 shards master and moments, 2 gradients too, 3 weights too.
 
@@ -66,7 +66,7 @@ def kept(spec: Spec, held: Parameters, shards: Shards) -> Kept:
     From stage 2 on the gradients that a rank keeps go where its optimizer is: DeepSpeed allocates
     them there, and so do its estimates of memory.
     """
-    parallel, each = spec.parallel, each_parameter(spec)
+    parallel, each = spec.parallel, each_parameter(spec) if each is None else each
     zero, offload = parallel.zero, parallel.offload
     away = offload.flags if offload is not None and offload.name != "none" else ()
     parts = (
