@@ -1,7 +1,8 @@
 """Writing emitted files: all of them or none, and never over what somebody else wrote.
 
 Each emitted folder carries a manifest with the hash of every file; a page stands alone and carries
-its own in its last line. A file without one, or that has changed since, belongs to a person.
+its own in its last line. A file without one, or that has changed since, belongs to a person. A JSON
+document names the command that made it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from typing import Final
 MANIFEST: Final = ".parlay.json"
 EXECUTABLE: Final = (".sh",)
 SEAL: Final = "<!-- parlay sha256:"
+MADE_BY: Final = "made_by"
+"""The key under which a JSON document names the command that made it."""
+NEAR: Final = 4096
+"""`MADE_BY` stands within so many bytes of the start or the end."""
 LARGEST: Final = 64 * 2**20
 """Bytes beyond which a file is no page of Parlay's."""
 
@@ -72,6 +77,27 @@ def write_page(path: Path, text: str, *, force: bool = False) -> bool:
     `OSError`, nothing changed, where it cannot be written, or where something stands there that is
     never replaced: a folder, a link, a device.
     """
+    _clear_place(path)
+    if path.exists() and not force and not _is_sealed(path):
+        return False
+    _put(path, sealed(text))
+    return True
+
+
+def write_document(path: Path, text: str, *, by: str, force: bool = False) -> bool:
+    """Puts a JSON document at `path`, by way of a file beside it that is moved into place.
+
+    False, nothing changed, where what stands there is no document that `MADE_BY` says was made by
+    `by`, unless `force`. Raises `OSError` as `write_page` does.
+    """
+    _clear_place(path)
+    if path.exists() and not force and not _is_made(path, by):
+        return False
+    _put(path, text.encode())
+    return True
+
+
+def _clear_place(path: Path) -> None:
     for parent in path.parents:
         if parent.exists() and not parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{parent} is a file, not a folder")
@@ -79,22 +105,31 @@ def write_page(path: Path, text: str, *, force: bool = False) -> bool:
         raise FileExistsError(errno.EEXIST, f"{path} is a symbolic link")
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, f"{path} is a folder, not a file")
-    if path.exists():
-        if not path.is_file():
-            raise FileExistsError(errno.EEXIST, f"{path} is no plain file")
-        if not force and not _is_sealed(path):
-            return False
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, f"{path} is no plain file")
+
+
+def _put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(prefix=".parlay-", dir=path.parent)
     staged = Path(name)
     try:
         with os.fdopen(number, "wb") as file:
-            file.write(sealed(text))
+            file.write(data)
         staged.chmod(0o644)
         staged.replace(path)
     finally:
         staged.unlink(missing_ok=True)
-    return True
+
+
+def _is_made(path: Path, by: str) -> bool:
+    """Whether the document at `path` names `by`, near its start or its end."""
+    mark = f'"{MADE_BY}": "{by}"'.encode()
+    with path.open("rb") as file:
+        if mark in file.read(NEAR):
+            return True
+        file.seek(max(0, path.stat().st_size - NEAR))
+        return mark in file.read(NEAR)
 
 
 def _is_sealed(path: Path) -> bool:

@@ -26,9 +26,10 @@ class Target:
 TARGETS: Final[Mapping[str, Target]] = {
     "torch": Target(
         "parlay.compiler.backends.torch",
-        "PyTorch training code for dense decoders: tp with and without sequence parallelism, pp by "
-        "gpipe, one_f_one_b and interleaved, dp with ZeRO-1; fp32, and bf16 over fp32 masters; "
-        "recompute; saves, and runs that go on from them; launch and batch scripts",
+        "PyTorch training code for dense decoders, latent attention and mixtures of experts: tp, "
+        "pp by every schedule but dualpipe, cp by every method, ep and etp, dp with ZeRO 0 to 3 "
+        "and HSDP; fp32, bf16 and fp16; adapters, recompute, offloading; saves, and runs that go "
+        "on from them; launch and batch scripts",
     ),
     "deepspeed": Target(
         "parlay.compiler.backends.deepspeed",

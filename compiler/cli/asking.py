@@ -31,6 +31,8 @@ def check(
     """Tell every mistake of every file, before anything is queued."""
     from parlay.compiler.commands.check import run
 
+    if json and format not in (Format.terminal, Format.json):
+        raise typer.BadParameter(f"--json and --format {format.value} ask for two things")
     how = "json" if json else format.value
     leave(run(files, known(target or []), how, fix=fix, watch=watch))
 
@@ -72,6 +74,15 @@ def ledger(
     at: Annotated[
         str | None, typer.Option("--at", help="A speed that was measured, such as 430TFLOP/s.")
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            help="As this back end runs it: its software's price, and what it cannot express.",
+            autocompletion=complete.targets,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Account parameters, memory, communication and time of every phase."""
@@ -79,7 +90,8 @@ def ledger(
     from parlay.compiler.commands.options import node_counts, stated_speed
 
     counts, speed = node_counts(nodes), stated_speed(at)
-    leave(run(files, formulas=formulas, json=json, nodes=counts, at=speed))
+    targets = known([target] if target else [])
+    leave(run(files, targets, formulas=formulas, json=json, nodes=counts, at=speed))
 
 
 def diff(

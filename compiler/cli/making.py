@@ -40,7 +40,6 @@ def init(
 
 
 def compile_(
-    file: File,
     target: Annotated[
         list[str],
         typer.Option(
@@ -50,7 +49,11 @@ def compile_(
             autocompletion=complete.targets,
         ),
     ],
+    file: Annotated[Path | None, typer.Argument(help="A .par file.", show_default=False)] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The output folder.")] = Path("out"),
+    vendor: Annotated[
+        bool, typer.Option("--vendor", help="Copy the runtime beside the code that calls it.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace edited files too.")] = False,
 ) -> None:
     """Emit the code and configurations of a back end."""
@@ -58,7 +61,10 @@ def compile_(
 
     if target == ["list"]:
         leave(list_targets())
-    leave(run(file, known(target), out, force=force))
+    targets = known(target)
+    if file is None:
+        raise typer.BadParameter("a .par file is needed")
+    leave(run(file, targets, out, force=force, vendor=vendor))
 
 
 def run(
@@ -93,11 +99,12 @@ def timeline(
     microbatches: Annotated[
         int | None, typer.Option("--microbatches", min=1, help="Show only so many.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another file too.")] = False,
 ) -> None:
     """Write the predicted step as a trace for Perfetto."""
     from parlay.compiler.commands.timeline import run
 
-    leave(run(file, out, phase=phase, microbatches=microbatches))
+    leave(run(file, out, phase=phase, microbatches=microbatches, force=force))
 
 
 def report(
@@ -123,12 +130,13 @@ def calibrate(
     ] = None,
     ranks: Annotated[int, typer.Option("--ranks", min=2, help="Ranks that measure here.")] = 2,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The figures as JSON.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another file too.")] = False,
     json: Json = False,
 ) -> None:
     """Measure this machine's products, copies and collectives, or read them from logs."""
     from parlay.compiler.commands.calibrate import run
 
-    leave(run(log or [], ranks=ranks, out=out, json=json))
+    leave(run(log or [], ranks=ranks, out=out, json=json, force=force))
 
 
 class Importable(StrEnum):

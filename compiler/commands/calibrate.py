@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import json as jsonlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ from typing import Any, Final
 from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read
 from parlay.compiler.commands.calibration import calibration, doubtful, unused
 from parlay.compiler.commands.printing import print_json
+from parlay.compiler.commands.rewrite import written
+from parlay.compiler.output import MADE_BY
 from parlay.dsl.diagnostics.cells import harmless
 
+BY: Final = "parlay calibrate"
 TIMEOUT_S: Final = 600
 LARGEST_LOG: Final = 64 << 20
 MOST_RANKS: Final = 64
@@ -22,7 +25,12 @@ MOST_RANKS: Final = 64
 
 
 def run(
-    logs: Sequence[Path] = (), *, ranks: int = 2, out: Path | None = None, json: bool = False
+    logs: Sequence[Path] = (),
+    *,
+    ranks: int = 2,
+    out: Path | None = None,
+    json: bool = False,
+    force: bool = False,
 ) -> int:
     """Prints the figures and the fields of a `.par` that they stand for."""
     if not logs and ranks > MOST_RANKS:
@@ -32,7 +40,10 @@ def run(
     if isinstance(document, str):
         print(f"parlay: {harmless(document)}", file=sys.stderr)
         return 1
-    if out is not None and not _written(document, out):
+    document[MADE_BY] = BY
+    if out is not None and not written(
+        out, jsonlib.dumps(document, indent=1) + "\n", by=BY, force=force
+    ):
         return 1
     if json:
         print_json(document)
@@ -51,7 +62,7 @@ def measured(ranks: int) -> dict[str, Any] | str:
     if ran.returncode:
         lines = ran.stderr.strip().splitlines() or ["it said nothing"]
         return f"the measurement failed: {lines[-1]}"
-    document: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    document: dict[str, Any] = jsonlib.loads(ran.stdout.splitlines()[-1])
     points = []
     for row in document["collectives"]:
         if "skipped" in row:
@@ -123,15 +134,6 @@ def _fields(document: dict[str, Any], points: Sequence[Point]) -> dict[str, floa
         if copy["test"].startswith("host_to_device_memcpy"):
             found["cluster.node.host.bandwidth"] = copy["bytes_per_s"]
     return found
-
-
-def _written(document: dict[str, Any], out: Path) -> bool:
-    try:
-        out.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    except OSError as failure:
-        print(f"parlay: {out} cannot be written: {failure.strerror}", file=sys.stderr)
-        return False
-    return True
 
 
 def _print(document: dict[str, Any], out: Path | None) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from parlay.compiler import pipeline
 from parlay.compiler.backends import TARGETS
+from parlay.compiler.backends.vendored import FOLDER, vendored
 from parlay.compiler.commands.printing import refused, show
 from parlay.compiler.output import write_folder
+from parlay.dsl.diagnostics.cells import harmless
 
 
 def list_targets() -> int:
@@ -20,8 +22,11 @@ def list_targets() -> int:
     return 0
 
 
-def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
-    """Writes the files of every target into `out`; all or nothing for each folder."""
+def run(file: Path, targets: Sequence[str], out: Path, *, force: bool, vendor: bool = False) -> int:
+    """Writes the files of every target into `out`; all or nothing for each folder.
+
+    With `vendor` the runtime stands beside the code that calls it.
+    """
     job = pipeline.check(file, targets)
     if refused(opened(job, "compile")):
         return 1
@@ -33,6 +38,8 @@ def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
     for _, emission in emissions:
         for folder, files in emission.folders().items():
             path = out / folder
+            if vendor:
+                files = vendored(files)
             try:
                 foreign = write_folder(path, files, force=force)
             except OSError as failure:
@@ -42,7 +49,9 @@ def run(file: Path, targets: Sequence[str], out: Path, *, force: bool) -> int:
             if foreign:
                 _tell_foreign(path, foreign)
                 return 1
-            print(f"{path}/  {'  '.join(sorted(files))}")
+            own = [name for name in sorted(files) if not name.startswith(f"{FOLDER}/")]
+            copied = [f"{FOLDER}/"] if len(own) < len(files) else []
+            print(f"{harmless(str(path))}/  {'  '.join([*own, *copied])}")
     return 0
 
 

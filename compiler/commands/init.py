@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from parlay.compiler import catalog, pipeline
@@ -50,7 +51,7 @@ def run(name: str, model: str, node: str) -> int:
         print(f"parlay: {harmless(str(path))} cannot be written: {why}", file=sys.stderr)
         return 1
     shown = harmless(str(path))
-    print(f"{shown}: {model} on {node}; `parlay check {shown}` checks it")
+    print(f"{shown}: {model} on {node}; `parlay check {quote(shown)}` checks it")
     return 0
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_accounts import print_communication, print_memory, size_of
@@ -19,6 +19,7 @@ from parlay.compiler.ledger.asserts import to_json as asserts_to_json
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.stated import beyond_peak
 from parlay.compiler.ledger.to_json import to_json
+from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic
 from parlay.dsl.units import Quantity
@@ -38,15 +39,17 @@ class Account:
 
 def run(
     files: Sequence[Path],
+    targets: Sequence[str] = (),
     *,
     formulas: bool = False,
     json: bool = False,
     nodes: Sequence[int] = (),
     at: Quantity | None = None,
 ) -> int:
-    """Prints the ledger of every phase of every file.
+    """Prints the ledger of every phase of every file, as the software of `targets` runs it.
 
-    1 where a file has no layout, an assert does not hold or `at` is a speed that no GPU has.
+    1 where a file has no layout, an assert does not hold, `at` is a speed that no GPU has, or one
+    of `targets` cannot express the file.
     """
     books: list[tuple[Path, list[Account]]] = []
     failed = False
@@ -54,6 +57,8 @@ def run(
         job = pipeline.load(path)
         if broken(job):
             return 1
+        failed |= _refused_by(targets, job)
+        job = _priced_by(targets, job)
         accounts, told = [], list[Diagnostic]()
         for phase in job.phases:
             layout = pipeline.lay_out(phase)
@@ -82,6 +87,39 @@ def run(
     else:
         _print(books, formulas=formulas)
     return 1 if failed else 0
+
+
+SOFTWARE: Final = {
+    "torch": "parlay",
+    "megatron": "megatron",
+    "deepspeed": "deepspeed",
+    "torchtitan": "torchtitan",
+}
+"""Target -> the `train.stack` that is its own. What starts another's code has none."""
+
+
+def _priced_by(targets: Sequence[str], job: pipeline.Job) -> pipeline.Job:
+    """The job with the software of the targets as `train.stack`, where the file names none."""
+    stacks = [SOFTWARE[target] for target in targets if target in SOFTWARE]
+    return replace(job, phases=tuple(_of_stack(phase, stacks) for phase in job.phases))
+
+
+def _of_stack(phase: Phase, stacks: Sequence[str]) -> Phase:
+    train, origin = phase.spec.train, phase.origins.get("train.stack")
+    if not stacks or train is None or origin is None or origin.kind is not Kind.DEFAULT:
+        return phase
+    return replace(phase, spec=replace(phase.spec, train=replace(train, stack=stacks[0])))
+
+
+def _refused_by(targets: Sequence[str], job: pipeline.Job) -> bool:
+    """Whether a target cannot express the job; what it says is told on stderr, with warnings."""
+    if not targets:
+        return False
+    general = set(pipeline.checked(job).diagnostics)
+    told = [each for each in pipeline.checked(job, targets).diagnostics if each not in general]
+    of_targets = replace(job, diagnostics=tuple(told))
+    show([of_targets], summary=bool(told), stream=sys.stderr)
+    return bool(of_targets.errors)
 
 
 def document(each: Account, *, formulas: bool) -> dict[str, Any]:

@@ -1,11 +1,15 @@
-"""Changing a file that a person wrote: all of it or nothing, with its permissions."""
+"""Changing a file that a person wrote, and writing one for tools: all of it or nothing."""
 
 from __future__ import annotations
 
 import os
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
+
+from parlay.compiler.output import write_document
+from parlay.dsl.diagnostics.cells import harmless
 
 
 def rewrite(path: Path, text: str) -> None:
@@ -39,3 +43,19 @@ def rewrite(path: Path, text: str) -> None:
 def reason(failure: OSError) -> str:
     """Why a file could not be written, in a few words."""
     return (failure.strerror or str(failure)).lower()
+
+
+def written(out: Path, text: str, *, by: str, force: bool) -> bool:
+    """Whether a JSON document now stands at `out`; why not is told on stderr, nothing changed."""
+    shown = harmless(str(out))
+    try:
+        if write_document(out, text, by=by, force=force):
+            return True
+    except OSError as failure:
+        print(f"parlay: {shown} cannot be written: {harmless(reason(failure))}", file=sys.stderr)
+        return False
+    print(
+        f"parlay: {shown} was not written by `{by}`. Nothing was changed; --force replaces it.",
+        file=sys.stderr,
+    )
+    return False

@@ -5,15 +5,28 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Final
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import broken, show
+from parlay.compiler.commands.rewrite import written
 from parlay.compiler.ledger.time import priceable
 from parlay.compiler.ledger.time.trace import trace
+from parlay.compiler.output import MADE_BY
+from parlay.dsl.diagnostics.cells import harmless
+
+BY: Final = "parlay timeline"
 
 
-def run(file: Path, out: Path, *, phase: str = "main", microbatches: int | None = None) -> int:
-    """Writes the trace of one phase's step to `out`."""
+def run(
+    file: Path,
+    out: Path,
+    *,
+    phase: str = "main",
+    microbatches: int | None = None,
+    force: bool = False,
+) -> int:
+    """Writes the trace of one phase's step to `out`; 1 where it has none, or `out` is no trace."""
     job = pipeline.load(file)
     if broken(job):
         return 1
@@ -40,16 +53,15 @@ def run(file: Path, out: Path, *, phase: str = "main", microbatches: int | None 
         )
         return 1
     made = trace(spec, layout, most=microbatches)
-    try:
-        out.write_text(json.dumps(made), "utf-8")
-    except OSError as failure:
-        print(f"parlay: {out} cannot be written: {failure.strerror}", file=sys.stderr)
-        return 1
     about = made["otherData"]
+    about[MADE_BY] = BY
+    if not written(out, json.dumps(made), by=BY, force=force):
+        return 1
     shown = about["microbatches_shown"]
     part = "" if shown == about["microbatches"] else f", {shown} of {about['microbatches']} shown"
     print(
-        f"{out}: {spec.parallel.pp} pipeline ranks, {about['microbatches']} microbatches{part}, "
-        f"step {about['step_seconds']:.3g} s; open it at https://ui.perfetto.dev"
+        f"{harmless(str(out))}: {spec.parallel.pp} pipeline ranks, "
+        f"{about['microbatches']} microbatches{part}, step {about['step_seconds']:.3g} s; "
+        "open it at https://ui.perfetto.dev"
     )
     return 0

@@ -15,10 +15,12 @@ from typing import Any, Final
 from parlay.compiler import pipeline
 from parlay.compiler.backends.torch.proof import proofs
 from parlay.compiler.backends.torch.structure import Structure
+from parlay.compiler.backends.vendored import differing
 from parlay.compiler.commands.compile import opened
 from parlay.compiler.commands.mesh_proof import mesh_failures
 from parlay.compiler.commands.printing import print_json, refused
 from parlay.compiler.commands.run import torch_found
+from parlay.dsl.diagnostics.cells import harmless
 
 TIMEOUT_S: Final = 300
 
@@ -27,6 +29,13 @@ def run(file: Path, *, code: Path | None, json: bool) -> int:
     """Proves every phase's layout at a small size; 0 where all comparisons hold."""
     job = pipeline.check(file, ["torch"])
     if refused(opened(job, "verify")) or not torch_found():
+        return 1
+    if code is not None and (others := _other_runtime(code)):
+        print(
+            f"parlay: {harmless(str(code))} has a runtime of its own, and {', '.join(others)} "
+            "is not as the installed one that a proof runs; `parlay compile --vendor` copies it",
+            file=sys.stderr,
+        )
         return 1
     results, mesh = [], []
     for phase in job.phases:
@@ -58,6 +67,12 @@ def _as_it_stands(folder: Path) -> dict[str, str] | None:
             paths = [*sorted(candidate.glob("*.py")), candidate / "plan.json"]
             return {path.name: path.read_text() for path in paths if path.is_file()}
     return None
+
+
+def _other_runtime(folder: Path) -> list[str]:
+    """The files of a copied runtime that differ from what runs the proof; at most five."""
+    found = [*differing(folder), *differing(folder / "torch")]
+    return [harmless(name) for name in found[:5]]
 
 
 def _prove(files: Mapping[str, str], proof: Mapping[str, str]) -> dict[str, Any]:

@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 FILES = {"train.py", "model.py", "mesh.py", "launch.sh", "plan.json"}
 
 
@@ -291,3 +293,86 @@ def test_phases_have_folders_of_their_own(parlay: Any, tiny: Path, tmp_path: Pat
         f"out/{name}/torch"
         for name in ("main", "up", "long-context", "long-context-2", "Main-2", "phase")
     }
+
+
+# ── The runtime beside it ─────────────────────────────────────────────────────
+
+ONE = """
+model tiny { layers = 2, hidden = 64, heads = 4, ffn = 128, vocab = 257 }
+cluster { node from "laptop" { gpus = 1 } }
+train { seq = 64, micro_batch = 2, global_batch = 4, precision = fp32, steps = 2 }
+"""
+
+ALONE = """
+import runpy, sys
+sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in repr(f).lower()]
+sys.path_hooks[:] = [h for h in sys.path_hooks if "editable" not in repr(h).lower()]
+sys.path_importer_cache.clear()
+folder = sys.argv[1]
+sys.path[:] = [folder, *(p for p in sys.path if p and "editable" not in p and p != sys.argv[2])]
+runpy.run_path(folder + "/train.py", run_name="__main__")
+ours = {m: sys.modules[m].__file__ for m in sys.modules if m.startswith("parlay.")}
+assert ours and all(path.startswith(folder) for path in ours.values()), ours
+"""
+
+
+@pytest.fixture
+def copied(parlay: Any, tmp_path: Path) -> Path:
+    """An emitted folder with the runtime in it."""
+    path = tmp_path / "one.par"
+    path.write_text(ONE)
+    ended = parlay("compile", path, "-t", "torch", "--vendor", "-o", tmp_path / "out")
+    assert ended.status == 0, ended.err
+    assert ended.out.endswith("  parlay/runtime/\n")
+    return tmp_path / "out" / "torch"
+
+
+def test_the_copied_runtime_is_what_is_imported(copied: Path, tmp_path: Path) -> None:
+    files = {name for name in contents(copied) if name.startswith("parlay/")}
+    assert "parlay/runtime/weights.py" in files
+    assert "parlay/runtime/collectives.py" in files, "imported by what is imported"
+    assert not any(name.endswith(("verify.py", "experts.py")) for name in files), "nothing else"
+    assert not (copied / "parlay" / "__init__.py").exists(), "an installed parlay stays whole"
+
+
+def test_a_copied_runtime_that_was_edited(parlay: Any, copied: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with (copied / "parlay/runtime/loss.py").open("a") as file:
+        file.write("# mine\n")
+    ended = parlay("verify", tmp_path / "one.par", "--code", copied)
+    assert (ended.status, "loss.py is not as the installed one" in ended.err) == (1, True)
+    again = ("compile", tmp_path / "one.par", "-t", "torch", "-o", tmp_path / "out")
+    ended = parlay(*again)
+    assert (ended.status, "parlay/runtime/loss.py" in ended.err) == (1, True)
+    assert parlay(*again, "--force").status == 0
+    assert not list(copied.glob("parlay/runtime/*.py")), "asked for without it"
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_the_folder_runs_where_parlay_is_not(copied: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost"}
+    ended = subprocess.run(
+        [sys.executable, "-c", ALONE, str(copied), str(ROOT)],
+        env={**os.environ, **place, "MASTER_PORT": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "step 2/2" in ended.stdout
+
+
+def test_nothing_is_copied_beside_other_frameworks(parlay: Any, tiny: Path, tmp_path: Path) -> None:
+    ended = parlay("compile", tiny, "-t", "slurm,torch", "--vendor", "-o", tmp_path / "out")
+    assert ended.status == 0, ended.err
+    assert not (tmp_path / "out" / "slurm" / "parlay").exists()
+    assert (tmp_path / "out" / "torch" / "parlay").is_dir()
+
+
+def test_targets_are_listed_without_a_file(parlay: Any, tiny: Path) -> None:
+    assert parlay("compile", "--target", "list") == parlay("compile", tiny, "--target", "list")
+    ended = parlay("compile", "--target", "torch")
+    assert (ended.status, "a .par file is needed" in ended.err) == (2, True)
