@@ -66,6 +66,7 @@ class Book:
         self.each = states.each_parameter(spec)
         self.kept: dict[Parameters, states.Kept] = {}
         self.chunks: dict[tuple[object, ...], Kept] = {}
+        self.holdings: dict[tuple[object, ...], Holding] = {}
         self.always: dict[Parameters, tuple[Part, Moment]] = {}
         self.inside: dict[bool, Part] = {}
         self.beside: dict[tuple[object, ...], tuple[sharded.Passing, Part]] = {}
@@ -91,17 +92,14 @@ class Book:
         rows, found = self.layout.rows, list[RankClass | None]([None] * self.spec.parallel.pp)
         alike = ((rank,) for rank in range(len(rows))) if self.placed else self.layout.alike
         for ranks in alike:
-            chunks = rows[ranks[0]]
-            one = self.holding(chunks, receives=ranks[0] > 0 or len(chunks) > 1)
+            one = self.holding(ranks[0])
             for stage in ranks:
                 found[stage] = self.rank_class(one, stage)
         return tuple([each for each in found if each is not None])
 
     def of_stage(self, stage: int) -> RankClass:
         """What the ranks of one pipeline stage hold."""
-        chunks = self.layout.rows[stage]
-        one = self.holding(chunks, receives=stage > 0 or len(chunks) > 1)
-        return self.rank_class(one, stage)
+        return self.rank_class(self.holding(stage), stage)
 
     def rank_class(self, one: Holding, stage: int) -> RankClass:
         """What the ranks of pipeline rank `stage` hold; moments are made when they are asked for,
@@ -171,7 +169,16 @@ class Book:
             yield Moment.of("backward of the embedding", always, rest, beside, now)
         yield one.update
 
-    def holding(self, chunks: tuple[Stage, ...], *, receives: bool) -> Holding:
+    def holding(self, stage: int) -> Holding:
+        """What ranks of a stage hold, whatever is in flight."""
+        chunks = self.layout.rows[stage]
+        receives = stage > 0 or len(chunks) > 1
+        known = (receives, *map(self.same, chunks))
+        if known not in self.holdings:
+            self.holdings[known] = self.holds(chunks, receives)
+        return self.holdings[known]
+
+    def holds(self, chunks: tuple[Stage, ...], receives: bool) -> Holding:
         """What ranks of these chunks hold, whatever is in flight."""
         kept = tuple([self.chunk(chunk) for chunk in chunks])
         held = kept[0].held

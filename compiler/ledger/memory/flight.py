@@ -83,44 +83,49 @@ def halves(
     return _halves(schedule.name, pp, few, stage, tuple(whole), tuple(late))
 
 
-def _fullest(
-    states: Sequence[Halves], whole: Sequence[float], late: Sequence[float]
-) -> tuple[float, Halves | None]:
-    """The first of the states with most bytes; -1 where there is none."""
-    best: tuple[float, Halves | None] = (-1.0, None)
-    for state in states:
-        value = sum(map(mul, state.whole, whole)) + sum(map(mul, state.late, late))
-        if value > best[0]:
-            best = value, state
-    return best
+State = tuple[int, ...]
+"""Microbatches by chunk, first those that are whole, then those whose weights are put off."""
+
+
+def _fullest(states: Sequence[State], weights: Sequence[float]) -> State | None:
+    """The first of the states with most bytes; None where there is none."""
+    if len(states) < 2:
+        return states[0] if states else None
+    values = [sum(map(mul, state, weights)) for state in states]
+    return states[values.index(max(values))]
 
 
 @lru_cache(maxsize=4096)
 def _halves(
     name: str, pp: int, microbatches: int, stage: int, whole: tuple[int, ...], late: tuple[int, ...]
 ) -> Moments:
-    states = _states(name, pp, microbatches, stage)
-    most = {
-        (moment, chunk): _fullest(states.get((moment, chunk), ()), whole, late)
-        for moment in ("F", "before I", "before B", "after I", "after B", "W")
-        for chunk in range(len(whole))
-    }
-    chunks = range(len(whole))
-    split = [most["after I", chunk][0] >= most["after B", chunk][0] for chunk in chunks]
-    kinds = ["I" if each else "B" for each in split]
-    return Moments(
-        tuple([most["F", chunk][1] for chunk in chunks]),
-        tuple([most[f"before {kinds[chunk]}", chunk][1] for chunk in chunks]),
-        tuple([most[f"after {kinds[chunk]}", chunk][1] for chunk in chunks]),
-        tuple([most["W", chunk][1] for chunk in chunks]),
-        tuple(split),
-    )
+    states, weights, chunks = _states(name, pp, microbatches, stage), whole + late, len(whole)
+
+    def most(moment: str, chunk: int) -> State | None:
+        return _fullest(states.get((moment, chunk), ()), weights)
+
+    rows: list[tuple[State | None, ...]] = []
+    splits = []
+    for chunk in range(chunks):
+        split, after, other = True, most("after I", chunk), most("after B", chunk)
+        if after is None or (
+            other is not None and sum(map(mul, other, weights)) > sum(map(mul, after, weights))
+        ):
+            split, after = False, other
+        before = most("before I" if split else "before B", chunk)
+        rows.append((most("F", chunk), before, after, most("W", chunk)))
+        splits.append(split)
+    found = [
+        tuple([each and Halves(each[:chunks], each[chunks:]) for each in column])
+        for column in zip(*rows, strict=True)
+    ]
+    return Moments(found[0], found[1], found[2], found[3], tuple(splits))
 
 
 @cache
 def _states(
     name: str, pp: int, microbatches: int, stage: int
-) -> Mapping[tuple[str, int], tuple[Halves, ...]]:
+) -> Mapping[tuple[str, int], Sequence[State]]:
     """What one rank's list holds after a forward of a chunk (`F`), before and after either kind of
     its backwards, and before weight gradients that were put off (`W`); `held` after any forward,
     whether whole or put off. Without those that hold no more of anything than another one does."""
@@ -128,8 +133,8 @@ def _states(
     chunks = 1 + max(action.stage for action in actions) // pp
     now, put_off = [0] * chunks, [0] * chunks
     moments = {kind: (f"before {kind}", f"after {kind}") for kind in "IB"}
-    found: dict[tuple[str, int], dict[tuple[int, ...], None]] = defaultdict(dict)
-    forwards: dict[tuple[int, ...], None] = {}
+    found: dict[tuple[str, int], dict[State, None]] = defaultdict(dict)
+    forwards: dict[State, None] = {}
     for kind, of, _ in actions:
         chunk = of // pp
         if kind == "F":
@@ -145,18 +150,14 @@ def _states(
             now[chunk] -= 1
             put_off[chunk] += kind == "I"
             found[after, chunk][*now, *put_off] = None
-    none = (0,) * chunks
     found["held", 0] = dict.fromkeys(
-        (*map(add, state[:chunks], state[chunks:]), *none) for state in forwards
+        tuple(map(add, state[:chunks], state[chunks:])) for state in forwards
     )
-    return {
-        moment: tuple([Halves(one[:chunks], one[chunks:]) for one in _undominated(states)])
-        for moment, states in found.items()
-    }
+    return {moment: _undominated(states) for moment, states in found.items()}
 
 
-def _undominated(states: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    front: list[tuple[int, ...]] = []
+def _undominated(states: Iterable[State]) -> list[State]:
+    front: list[State] = []
     # One that holds more in all comes first, so that only what is kept can hold more of anything.
     for one in sorted(states, key=sum, reverse=True):
         for other in front:
@@ -211,5 +212,5 @@ def _listed(
     name: str, pp: int, microbatches: int, stage: int, weights: tuple[float, ...]
 ) -> tuple[int, ...]:
     """Of whole backwards: what a split one puts off is held until its weight gradients are made."""
-    _, most = _fullest(_states(name, pp, microbatches, stage)["held", 0], weights, weights)
-    return most.whole if most is not None else (0,) * len(weights)
+    most = _fullest(_states(name, pp, microbatches, stage)["held", 0], weights)
+    return most if most is not None else (0,) * len(weights)

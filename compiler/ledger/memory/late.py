@@ -177,12 +177,12 @@ class Kinds(NamedTuple):
 
 
 class Late(NamedTuple):
-    """What a split backward has on stages that hold alike; `known` are the moments of the chunks
-    that were asked for."""
+    """What a split backward has on stages that hold alike; `known` are the moments that were asked
+    for, by what their chunk is and whether its backward is split."""
 
     shares: Shares
     around: Around
-    known: dict[tuple[int, bool], Kinds]
+    known: dict[tuple[object, ...], Kinds]
 
     @classmethod
     def of(cls, book: Book, one: Holding) -> Late:
@@ -193,9 +193,10 @@ class Late(NamedTuple):
 
     def kinds(self, book: Book, one: Holding, place: int, split: bool) -> Kinds:
         """The moments of the chunk at `place`."""
-        if (place, split) not in self.known:
-            self.known[place, split] = Kinds.of(tuple(_kinds(book, one, self.around, place, split)))
-        return self.known[place, split]
+        asked = (split, *book.same(one.chunks[place]))
+        if asked not in self.known:
+            self.known[asked] = Kinds.of(tuple(_kinds(book, one, self.around, place, split)))
+        return self.known[asked]
 
     def found(self, book: Book, stage: int) -> Moments:
         """What is in flight on pipeline rank `stage` at each moment."""
