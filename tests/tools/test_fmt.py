@@ -115,3 +115,11 @@ def test_no_terminal_obeys_a_comment(parlay: Callable[..., Any], tmp_path: Path)
     path = tmp_path / "\x1b[2J.par"
     path.write_text("let a=1")
     assert "\x1b" not in parlay("fmt", "--check", path).out
+
+
+def test_what_is_shown_is_canonical(parlay: Callable[..., Any]) -> None:
+    root = Path(__file__).resolve().parents[2]
+    shown = [*root.glob("examples/*/*.par"), root / "docs" / "mistakes.par"]
+    assert len(shown) > 25
+    ended = parlay("fmt", "--check", *shown)
+    assert (ended.status, ended.out) == (0, "")
