@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from parlay.reference.experts import Experts, mixture
 from parlay.reference.experts import shapes as expert_shapes
+from parlay.reference.waves import steepness, waves
 from torch import Tensor
 
 Weights = dict[str, Tensor]
@@ -52,6 +53,7 @@ class Config:
     position: str = "rope"  # rope, learned, alibi, none
     rope_theta: float = 10000.0
     rope_scaling: float = 1.0  # positions lie this much closer together than tokens
+    rope_bands: dict[str, Any] | None = None  # `name` llama3, yarn or dynamic, and its options
     rope_partial: float = 1.0  # the share of a head's features, its first ones, that turn
     mla: dict[str, Any] | None = None  # q_rank or None, kv_rank, nope_dim, rope_dim, v_dim
     qk_norm: str = "none"  # none; per_head, full: over each head, over all of them together
@@ -265,6 +267,8 @@ def _attention(config: Config, weights: Weights, layer: int, x: Tensor) -> Tenso
     group = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[3])
+    if config.mla is not None and config.rope_bands is not None:
+        scores = scores * steepness(config.rope_bands)
     scores = _capped(scores, config.softcap_attention)
     if config.position == "alibi":
         for head in range(config.heads):
@@ -293,9 +297,7 @@ def _heads(config: Config, weights: Weights, name: str, x: Tensor) -> tuple[Tens
     q, k, v = heads("q", config.heads), heads("k", config.kv_heads), heads("v", config.kv_heads)
     if config.position == "rope":
         turning = int(config.head_dim * config.rope_partial)
-        step = 1.0 / config.rope_scaling
-        q = _rotated(q, turning=turning, theta=config.rope_theta, step=step)
-        k = _rotated(k, turning=turning, theta=config.rope_theta, step=step)
+        q, k = _rotated(config, q, turning), _rotated(config, k, turning)
     return q, k, v
 
 
@@ -310,19 +312,15 @@ def _latent_heads(config: Config, weights: Weights, name: str, x: Tensor) -> tup
     assert mla is not None
     plain, turning = mla["nope_dim"], mla["rope_dim"]
 
-    def turned(part: Tensor) -> Tensor:
-        step = 1.0 / config.rope_scaling
-        return _rotated(part, turning=turning, theta=config.rope_theta, step=step)
-
     if mla["q_rank"] is None:
         q = _linear(weights, f"{name}.q", x)
     else:
         low = _norm(config, weights, f"{name}.q_norm", _linear(weights, f"{name}.q_down", x))
         q = _linear(weights, f"{name}.q_up", low)
     q = q.view(b, s, heads, plain + turning)
-    q = torch.cat([q[..., :plain], turned(q[..., plain:])], dim=-1)
+    q = torch.cat([q[..., :plain], _rotated(config, q[..., plain:], turning)], dim=-1)
     low = _linear(weights, f"{name}.kv_down", x)
-    shared = turned(low[..., mla["kv_rank"] :].view(b, s, 1, turning))
+    shared = _rotated(config, low[..., mla["kv_rank"] :].view(b, s, 1, turning), turning)
     low = _norm(config, weights, f"{name}.kv_norm", low[..., : mla["kv_rank"]])
     pairs = _linear(weights, f"{name}.kv_up", low).view(b, s, heads, plain + mla["v_dim"])
     k = torch.cat([pairs[..., :plain], shared.repeat(1, 1, heads, 1)], dim=-1)
@@ -361,17 +359,17 @@ def _sink(sinks: Tensor, b: int, s: int) -> Tensor:
     return sinks[None, :, None, None].repeat(b, 1, s, 1)
 
 
-def _rotated(x: Tensor, *, turning: int, theta: float, step: float) -> Tensor:
+def _rotated(config: Config, x: Tensor, turning: int) -> Tensor:
     """x [b, s, heads, d]: of its first r = `turning` features, i and i + r/2 turn together by
-    position * theta^(-2i/r), where positions are `step` apart; the others stay.
+    position * theta^(-2i/r), where positions are 1 / rope_scaling apart; the others stay.
 
     Angles are float64: at position 8191 a float32 angle is off by 5e-4.
     """
     s, half = x.shape[1], turning // 2
-    frequency = theta ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
-    at = step * torch.arange(s, dtype=torch.float64, device=x.device)
-    angle = torch.outer(at, frequency)
-    cos, sin = angle.cos().to(x.dtype)[:, None, :], angle.sin().to(x.dtype)[:, None, :]
+    frequency, size = waves(config, half, s)
+    at = torch.arange(s, dtype=torch.float64, device=x.device) / config.rope_scaling
+    angle = torch.outer(at, torch.tensor(frequency, dtype=torch.float64, device=x.device))
+    cos, sin = (size * part.to(x.dtype)[:, None, :] for part in (angle.cos(), angle.sin()))
     first, second, rest = x.split([half, half, x.shape[3] - 2 * half], dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 

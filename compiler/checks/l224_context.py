@@ -46,6 +46,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     model, seq = subject.model, subject.train.seq
     assert model.context is not None
     stretched = model.rope["scaling"] if model.position == "rope" and model.rope else 1
+    if model.rope_scaling is not None and model.rope_scaling.name == "dynamic":
+        stretched *= model.rope_scaling["factor"]
     if model.position == "none" or seq <= model.context * stretched:
         return
     learned = model.position == "learned"

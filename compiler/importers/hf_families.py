@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from parlay.compiler.importers.hf_fields import Config, Unreadable, Values, shown
+from parlay.compiler.importers.hf_rope import rope
 
 # ── Families ──────────────────────────────────────────────────────────────────
 
@@ -31,7 +32,6 @@ def _activation(name: str, *, gated: bool) -> str:
 def _decoder(config: Config, *, heads_width: bool = True) -> Values:
     """What Llama and its relatives share: rmsnorm, gate, rope, grouped heads."""
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
-    rope = config.rope()
     values: Values = {
         "layers": config.whole("num_hidden_layers"),
         "hidden": hidden,
@@ -46,7 +46,7 @@ def _decoder(config: Config, *, heads_width: bool = True) -> Values:
         "norm": "rmsnorm",
         "norm_eps": config.number("rms_norm_eps", default=1e-6),
         "position": "rope",
-        "rope": f"rope(theta = {_plain(rope.number('rope_theta', default=10000.0))})",
+        **rope(config),
         "tied_embeddings": config.flag("tie_word_embeddings"),
         "init_std": config.number("initializer_range", default=0.02),
     }
@@ -132,11 +132,11 @@ def _gemma3(config: Config) -> Values:
 def _deepseek(config: Config, *, router: str) -> Values:
     router = config.text("scoring_func", router)
     values = _decoder(config, heads_width=False)
-    nope, rope = config.whole("qk_nope_head_dim"), config.whole("qk_rope_head_dim")
+    nope, turned = config.whole("qk_nope_head_dim"), config.whole("qk_rope_head_dim")
     mla: Values = {
         "kv_rank": config.whole("kv_lora_rank"),
         "nope_dim": nope,
-        "rope_dim": rope,
+        "rope_dim": turned,
         "v_dim": config.whole("v_head_dim"),
     }
     if config.has("q_lora_rank"):
@@ -154,7 +154,7 @@ def _deepseek(config: Config, *, router: str) -> Values:
         "groups": config.whole("n_group", default=1),
         "top_groups": config.whole("topk_group", default=1),
     }
-    values |= {"kv_heads": values["heads"], "head_dim": nope + rope, "mla": mla}
+    values |= {"kv_heads": values["heads"], "head_dim": nope + turned, "mla": mla}
     return {**values, "experts": experts}
 
 
@@ -166,16 +166,8 @@ def _deepseek_v3(config: Config) -> Values:
     return _deepseek(config, router="sigmoid")
 
 
-def _partial(config: Config, values: Values, usual: float) -> Values:
-    """With the share of a head's width that is rotated."""
-    rope = config.rope()
-    share = rope.number("partial_rotary_factor", default=usual)
-    theta = _plain(rope.number("rope_theta", default=10000.0))
-    return {**values, "rope": f"rope(theta = {theta}, partial = {_plain(share)})"}
-
-
 def _phi3(config: Config) -> Values:
-    values = _partial(config, _decoder(config), 1.0)
+    values = _decoder(config)
     if config.has("sliding_window"):
         values["window"] = f"window(size = {config.whole('sliding_window')})"
     return values
@@ -209,7 +201,7 @@ def _qwen2_moe(config: Config) -> Values:
 
 
 def _glm4_moe(config: Config) -> Values:
-    values = _partial(config, _decoder(config), 0.5)
+    values = _decoder(config) | rope(config, usual=0.5)
     if config.flag("attention_bias"):
         values["bias"] = ["qkv"]
     if config.flag("use_qk_norm"):
@@ -276,9 +268,6 @@ def _gpt2(config: Config) -> Values:
 
 
 def _gpt_neox(config: Config) -> Values:
-    rope = config.rope()
-    theta = rope.number("rope_theta", "rotary_emb_base", default=10000.0)
-    partial = rope.number("partial_rotary_factor", "rotary_pct", default=0.25)
     biased = ["qkv", "out", "mlp"] if config.flag("attention_bias", True) else ["mlp"]
     return {
         "layers": config.whole("num_hidden_layers"),
@@ -291,7 +280,7 @@ def _gpt_neox(config: Config) -> Values:
         "norm": "layernorm",
         "norm_eps": config.number("layer_norm_eps", default=1e-5),
         "position": "rope",
-        "rope": f"rope(theta = {_plain(theta)}, partial = {partial!r})",
+        **rope(config, partial="rotary_pct", usual=0.25),
         "bias": biased,
         "parallel_blocks": config.flag("use_parallel_residual", True),
         "tied_embeddings": config.flag("tie_word_embeddings"),

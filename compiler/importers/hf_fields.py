@@ -26,8 +26,15 @@ _SAYS_NOTHING: Final = re.compile(
 )
 """Keys of the library, of its tokenizer and of inference."""
 
+NESTED: Final = ("rope_scaling", "rope_parameters")
+"""Where files say how rotary positions turn: older ones and newer ones."""
+STRETCHED: Final = ("linear", "dynamic", "llama3", "yarn")
+"""Kinds of stretched positions that the language has a word for."""
+
 _USUAL: Final = {
     "rope_parameters.rope_type": "default",
+    "rope_scaling.rope_type": "default",
+    "rope_scaling.type": "default",
     "use_sliding_window": True,
     "ep_size": 1,
     "norm_type": "layer_norm",
@@ -106,19 +113,32 @@ class Config:
         return self._get(name) is not None
 
     def rope(self) -> Config:
-        """Rope settings: `rope_parameters` of newer files, the top level of older ones."""
-        nested = self._fields.get("rope_parameters")
-        if not isinstance(nested, dict):
-            return self
-        return Config({**self._fields, **nested}, self._taken)
+        """Rope settings: `rope_parameters` of newer files, the top level and `rope_scaling` of
+        older ones."""
+        nested: dict[str, Any] = {}
+        for name in NESTED:
+            inside = self._fields.get(name)
+            nested |= inside if isinstance(inside, dict) else {}
+        return Config({**self._fields, **nested}, self._taken) if nested else self
+
+    def kind_of_rope(self) -> str:
+        """`default`, or the word for how positions are stretched, which is taken where known."""
+        found = self._fields.get("rope_type", self._fields.get("type"))
+        kind = found if isinstance(found, str) else "default"
+        if "rope_local_base_freq" in self._fields:
+            return "default"  # a part of the layers alone is stretched, which no field says
+        if kind in STRETCHED:
+            self._taken |= {"rope_type", "type"}
+        return kind
 
     def rest(self, values: Values) -> list[str]:
         """What nothing took, and says something of the model, a key and its value each."""
-        inside = self._fields.get("rope_parameters")
         fields = dict(self._fields)
-        if isinstance(inside, dict):
-            fields |= {f"rope_parameters.{name}": value for name, value in inside.items()}
-            del fields["rope_parameters"]
+        for name in NESTED:
+            inside = self._fields.get(name)
+            if isinstance(inside, dict):
+                fields |= {f"{name}.{key}": value for key, value in inside.items()}
+                del fields[name]
         if fields.get("use_sliding_window") is False:
             fields |= dict.fromkeys(("sliding_window", "max_window_layers"))
         if fields.get("layer_types") == _kinds(values):

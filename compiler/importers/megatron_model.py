@@ -19,6 +19,7 @@ VOCABULARIES: Final = (
     (r"deepseek-?v2", 102400),
 )
 """What names of tokenizers say of their vocabulary."""
+BETAS: Final = {"beta_fast": 32.0, "beta_slow": 1.0}
 
 
 def model(given: Arguments, draft: Draft, *, seq: int) -> None:
@@ -138,7 +139,7 @@ def _positions(given: Arguments, draft: Draft) -> None:
     if given.has("--use-rotary-position-embeddings"):
         kind = "rope"
     given.has("--no-position-embedding")
-    names = {"rope": "rope", "learned_absolute": "learned", "none": "none"}
+    names = {"rope": "rope", "yarn": "rope", "learned_absolute": "learned", "none": "none"}
     if kind not in names:
         draft.lost.append(f"--position-embedding-type {kind}: rope is written")
     position = names.get(kind or "", "rope")
@@ -153,10 +154,31 @@ def _positions(given: Arguments, draft: Draft) -> None:
     if scaling:
         options["scaling"] = str(scaling)
     draft.set("model.@rope", variant("rope", **options))
-    if given.text("--rope-type", "rope") != "rope" or (
-        "--multi-latent-attention" in given.values and "--rope-type" not in given.values
-    ):
-        draft.lost.append("yarn, which stretches the rotary positions of latent attention")
+    _stretched(given, draft, yarn=kind == "yarn")
+
+
+def _stretched(given: Arguments, draft: Draft, *, yarn: bool) -> None:
+    """Features that are stretched apart; under latent attention by yarn where nothing is said."""
+    latent = "--multi-latent-attention" in given.values
+    named = given.text("--rope-type", "yarn" if latent else "rope")
+    yarn = named == "yarn" if latent else yarn
+    factor = given.real("--rotary-scaling-factor", 1.0)
+    widths = {"mscale": given.real("--mscale", 1.0)}
+    widths["mscale_all_dim"] = given.real("--mscale-all-dim", 0.0)
+    original = given.whole("--yarn-original-max-position-embeddings", 4096)
+    betas = {name: given.real(f"--yarn-{name.replace('_', '-')}", v) for name, v in BETAS.items()}
+    whole = given.has("--yarn-correction-range-round-to-int") or not given.has(
+        "--no-yarn-correction-range-round-to-int"
+    )
+    banded = given.real("--rope-scaling-factor", 8.0)
+    if yarn and factor != 1:
+        options = {"factor": number(factor), "original": str(original)}
+        options |= {name: number(beta) for name, beta in betas.items() if beta != BETAS[name]}
+        options |= {} if whole else {"truncate": "off"}
+        options |= {name: number(width) for name, width in widths.items()}
+        draft.set("model.rope_scaling", variant("yarn", **options))
+    elif given.has("--use-rope-scaling"):
+        draft.set("model.rope_scaling", variant("llama3", factor=number(banded)))
 
 
 # ── Experts ───────────────────────────────────────────────────────────────────

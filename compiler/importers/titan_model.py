@@ -102,6 +102,7 @@ def _built(module: Module, calls: dict[str, Called], draft: Draft) -> None:
             draft.set(f"model.{name}", str(size))
     theta = turned.get("theta", 10000.0)
     draft.set("model.@rope", variant("rope", theta=number(float(theta))))
+    _stretched(turned, draft)
     if isinstance(attention.get("qk_norm"), Called):
         draft.set("model.qk_norm", "per_head")
     norms = calls.get("RMSNorm.Config")
@@ -115,6 +116,27 @@ def _built(module: Module, calls: dict[str, Called], draft: Draft) -> None:
         draft.set("model.init_std", number(spread))
     if experts is not None:
         _experts(draft, calls, mixture, dense[0 if all_mixed else 1 :])
+
+
+BANDS: Final = {
+    "factor": ("scaling_factor", 8.0),
+    "low_freq": ("low_freq_factor", 1.0),
+    "high_freq": ("high_freq_factor", 4.0),
+    "original": ("original_max_position_embeddings", 8192),
+}
+"""Options of `llama3`, and what torchtitan calls them and takes where they are absent."""
+
+
+def _stretched(turned: dict[str, Any], draft: Draft) -> None:
+    scaling = turned.get("scaling", "none")
+    if scaling == "llama":
+        sizes = {name: turned.get(theirs, usual) for name, (theirs, usual) in BANDS.items()}
+        if all(isinstance(size, int | float) for size in sizes.values()):
+            written = {name: number(float(size)) for name, size in sizes.items()}
+            draft.set("model.rope_scaling", variant("llama3", **written))
+            return
+    if scaling != "none":
+        draft.lost.append(f"rope: scaling = {scaling!r}, which stretches rotary positions")
 
 
 def _whole(value: Any) -> int | None:

@@ -6,6 +6,11 @@ from math import prod
 from random import Random
 
 MODELS = ("llama3-8b", "gpt2-xl", "qwen3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite")
+STRETCHED = (
+    "llama3(factor = 8)",
+    "yarn(factor = 32, original = 4096, truncate = off)",
+    "yarn(factor = 4, original = 32768, beta_fast = 16, mscale = 0.7, mscale_all_dim = 0.5)",
+)
 HEAD = 'cluster {{ nodes = {nodes}, node from "{node}" }}\n'
 TAIL = 'data {{ path = "{path}", format = megatron{validation} }}\n'
 
@@ -69,6 +74,8 @@ def _model(random: Random) -> tuple[str, bool]:
         partial = pick(("", ", partial = 0.5"))
         scaling = pick(("", ", scaling = 4"))
         fields.append(f"rope(theta = {pick(('10000', '500000'))}{partial}{scaling})")
+        if not (partial or scaling) and random.random() < 0.6:
+            fields.append(f"rope_scaling = {pick(STRETCHED)}")
     else:
         fields.append(f"position = {pick(('learned', 'none'))}")
     if random.random() < 0.2:

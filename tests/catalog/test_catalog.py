@@ -93,7 +93,8 @@ def fits_variant(kind: Variant, value: str) -> bool:
         return False
     options = {option.name: option.types[0] for option in case.options}
     given = dict(part.strip().split(" = ") for part in call[2].split(","))
-    return all(fits(options[name], number) for name, number in given.items())
+    switches = {"on": True, "off": False}
+    return all(fits(options[name], switches.get(said, said)) for name, said in given.items())
 
 
 OPENINGS = {

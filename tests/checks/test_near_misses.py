@@ -95,6 +95,20 @@ def train(seq: int = 8192, micro: int = 1, batch: int = 256, more: str = "") -> 
             },
             [],
         ),
+        (
+            {
+                "model": 'from "llama3-8b" { rope_scaling = dynamic(factor = 4) }',
+                "train": train(seq=32768),
+            },
+            [],
+        ),
+        (
+            {
+                "model": 'from "llama3-8b" { rope_scaling = llama3(factor = 4) }',
+                "train": train(seq=32768),
+            },
+            ["L224"],
+        ),
         # Ulysses
         ({"parallel": "{ tp = 8, cp = 4, cp_method = ulysses }"}, []),
         ({"parallel": "{ tp = 8, cp = 8, cp_method = ulysses }"}, ["L227"]),

@@ -33,12 +33,30 @@ LLAMA = {
         ({"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, []),
         ({"layer_types": ["full_attention"] * 4}, []),
         (
-            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
-            ["rope_scaling = {'rope_type': 'llama3', 'factor': 8.0}"],
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0}},
+            [],
+        ),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, []),
+        (
+            {"rope_scaling": {"type": "longrope", "long_factor": [1.0, 2.0]}},
+            ["rope_scaling.type = longrope", "rope_scaling.long_factor = [1.0, 2.0]"],
         ),
         (
-            {"rope_parameters": {"rope_theta": 1e6, "rope_type": "yarn", "factor": 4}},
-            ["rope_parameters.rope_type = yarn", "rope_parameters.factor = 4"],
+            {"rope_parameters": {"rope_theta": 1e6, "rope_type": "yarn", "factor": 4, "x": 1}},
+            ["rope_parameters.x = 1"],
+        ),
+        (
+            {
+                "model_type": "gemma3_text",
+                "sliding_window": 8,
+                "rope_local_base_freq": 10000,
+                "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            },
+            [
+                "rope_local_base_freq = 10000",
+                "rope_scaling.rope_type = linear",
+                "rope_scaling.factor = 8.0",
+            ],
         ),
         ({"layer_types": ["linear_attention"] * 4}, [f"layer_types = {['linear_attention'] * 4}"]),
         ({"logits_scaling": 16.0}, ["logits_scaling = 16.0"]),
@@ -50,6 +68,35 @@ def test_what_no_field_says_is_told(
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**LLAMA, **changed}))
     assert list(hf_job.read(path).lost) == lost
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        ({"type": "linear", "factor": 4.0}, "rope(theta = 10000, scaling = 4)"),
+        (
+            {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 2.0},
+            "rope_scaling = llama3(factor = 8, original = 512, low_freq = 2)",
+        ),
+        (
+            {"type": "yarn", "factor": 4, "truncate": False, "original_max_position_embeddings": 9},
+            "rope_scaling = yarn(factor = 4, original = 9, truncate = off)",
+        ),
+        ({"type": "dynamic", "factor": 2.0}, "rope_scaling = dynamic(factor = 2)"),
+    ],
+)
+def test_stretched_positions(tmp_path: Path, asked: dict[str, Any], written: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "rope_scaling": asked}))
+    assert written in hf_job.read(path).text
+
+
+@pytest.mark.parametrize("factor", ["4", 0.5, None])
+def test_a_factor_that_stretches_nothing(tmp_path: Path, factor: object) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, "rope_scaling": {"type": "linear", "factor": factor}}))
+    with pytest.raises(hf.Unreadable):
+        hf.read(path)
 
 
 def test_windows_spelled_out_by_layer(tmp_path: Path) -> None:

@@ -14,20 +14,22 @@ SHAPES = {
     "mpt": "activation = gelu, norm = layernorm, norm_bias = off, position = none, "
     "embedding_norm = on, tied_embeddings = on",
     "qwen2.5": "kv_heads = 2, bias = [qkv]",
-    "qwen3": "kv_heads = 2, qk_norm = per_head, tied_embeddings = on",
+    "qwen3": "kv_heads = 2, qk_norm = per_head, tied_embeddings = on, "
+    "rope_scaling = llama3(factor = 8)",
     "gemma": "kv_heads = 4, head_dim = 16, activation = geglu_tanh, norm_placement = both, "
     "softcap(attention = 50, logits = 30), window(size = 16, every = 2), tied_embeddings = on",
     "olmo": "norm_placement = after, qk_norm = per_head, norm = layernorm",
     "olmo2": "kv_heads = 2, norm_placement = after, qk_norm = full",
-    "nemotron": "kv_heads = 4, activation = relu2, norm = layernorm, "
-    "rope(theta = 10000, partial = 0.5)",
+    "nemotron": "kv_heads = 4, activation = relu2, norm = layernorm, context = 32, "
+    "rope(theta = 10000, partial = 0.5), rope_scaling = dynamic(factor = 4)",
     "opt": "activation = relu, norm = layernorm, position = learned, context = 128, "
     "bias = [qkv, out, mlp, head], final_norm = off",
     "odd": "activation = silu, bias = [out, head], tied_embeddings = on, embedding_norm = on, "
     "position = learned, context = 64",
     "window": "kv_heads = 4, window(size = 4096), softcap(logits = 20)",
     "mistral": "kv_heads = 4, window(size = 16), rope(theta = 10000, scaling = 2)",
-    "gpt-oss": "kv_heads = 2, bias = [qkv, out], window(size = 16, every = 3), sinks = on",
+    "gpt-oss": "kv_heads = 2, bias = [qkv, out], window(size = 16, every = 3), sinks = on, "
+    "rope_scaling = yarn(factor = 32, original = 4096, truncate = off)",
     "bloom": "activation = gelu_tanh, norm = layernorm, position = alibi, embedding_norm = on, "
     "bias = all, tied_embeddings = on",
 }

@@ -78,6 +78,20 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         replaced("model.py", "else m.window.size", "else m.window.size + 1"),
         {"loss", "gradients", "weights"},
     ),
+    "positions that are not stretched": (
+        OSS,
+        replaced(
+            "model.py",
+            "yarn(plan.model.rope_theta, r, plan.model.yarn, device=like.device)",
+            "plan.model.rope_theta ** (-torch.arange(0, r, 2, dtype=torch.float64) / r)",
+        ),
+        {"loss", "gradients", "weights"},
+    ),
+    "rotated features that do not grow": (
+        OSS,
+        replaced("model.py", "size * angles", "angles"),
+        {"loss", "gradients", "weights"},
+    ),
     "slopes of other heads": (
         BLOOM,
         replaced("model.py", "like=x).chunk(self.tp.size)[self.tp.rank]", "like=x)[:1]"),

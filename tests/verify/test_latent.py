@@ -21,8 +21,10 @@ def model(mla: str = "q_rank = 24, ", more: str = "") -> str:
     return f"model {{ {SIZES}, mla {{ {mla}{WIDTHS} }} {more} }}"
 
 
+YARN = "rope_scaling = yarn(factor = 40, original = 4096, mscale_all_dim = 0.707)"
+
 LAYOUTS = {
-    "latents of pieces, stages": (model(), "tp = 2, pp = 2", 4, ""),
+    "latents of pieces, stages": (model(more=YARN), "tp = 2, pp = 2", 4, ""),
     "queries of the stream, whole sequences, again": (
         model("", "bias = [qkv, out], window(size = 16, every = 2), sinks = on"),
         "tp = 2, dp = 2, sequence_parallel = off",
@@ -48,7 +50,7 @@ def test_latent(name: str, tmp_path: Path) -> None:
         assert result[part]["compared"] > 0 and result[part]["max_relative_error"] <= 1e-10
 
 
-ONE = par(model=model())
+ONE = par(model=model(more=YARN))
 TWO = par("tp = 2, sequence_parallel = off", gpus=2, model=model())
 
 FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
@@ -64,6 +66,11 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
     "a latent without its norm": (
         ONE,
         replaced("model.py", "self.kv_norm(kv)", "kv"),
+        {"loss", "gradients", "weights"},
+    ),
+    "scores that do not grow with the factor": (
+        ONE,
+        replaced("model.py", "        q = self.score_factor * q\n", ""),
         {"loss", "gradients", "weights"},
     ),
     "a scale of the part without position": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parlay.compiler.backends.megatron.argument import Piece, chosen, field, given, refused
+from parlay.compiler.backends.megatron.stretched import by_yarn, stretched
 from parlay.compiler.spec.blocks import Mla, Model, Spec
 from parlay.compiler.spec.resolve import Phase
 
@@ -26,7 +27,7 @@ def model(phase: Phase, spec: Spec, *, version: str) -> Iterator[Piece]:
     yield from _attention(phase, model, version=version)
     yield from _feed_forward(phase, model)
     yield from _norms(phase, model)
-    yield from _positions(phase, spec, model)
+    yield from _positions(phase, spec, model, version=version)
     yield from _vocabulary(phase, spec, model, version=version)
     if model.mtp_layers:
         if model.position not in ("rope", "none"):
@@ -88,8 +89,6 @@ def _latent(phase: Phase, model: Model, mla: Mla, *, version: str) -> Iterator[P
     yield given("--v-head-dim", mla.v_dim, path="model.mla.v_dim")
     # The norms of the two latents, which every latent attention has.
     yield given("--qk-layernorm", path="model.mla")
-    # Left out, it would be yarn that stretches positions fortyfold.
-    yield chosen("--rope-type", "rope", path="model.rope")
     if model.qk_norm != "none":
         yield refused(phase, "model.qk_norm", f"{field(phase, 'model.qk_norm')} with `mla`")
     if model.position != "rope":
@@ -158,7 +157,7 @@ def _norms(phase: Phase, model: Model) -> Iterator[Piece]:
 # ── Positions and vocabulary ──────────────────────────────────────────────────
 
 
-def _positions(phase: Phase, spec: Spec, model: Model) -> Iterator[Piece]:
+def _positions(phase: Phase, spec: Spec, model: Model, *, version: str) -> Iterator[Piece]:
     assert spec.train is not None
     longest = max(model.context or 0, spec.train.seq)
     if model.position == "learned" and model.context is None:
@@ -171,9 +170,16 @@ def _positions(phase: Phase, spec: Spec, model: Model) -> Iterator[Piece]:
         known = ", ".join(f"`{name}`" for name in names)
         yield refused(phase, "model.position", shown, help=[f"it expresses {known}"])
         return
-    yield given("--position-embedding-type", names[model.position], path="model.position")
+    name = names[model.position]
+    if model.position == "rope" and by_yarn(model) and model.mla is None:
+        name = "yarn"
+    yield given("--position-embedding-type", name, path="model.position")
     if model.position == "rope" and model.rope is not None:
         yield from _rope(phase, model)
+        yield from stretched(phase, model, version=version)
+    elif model.rope_scaling is not None:
+        words = "nothing turns"
+        yield refused(phase, "model.rope_scaling", "`rope_scaling` without rope", words=words)
 
 
 def _rope(phase: Phase, model: Model) -> Iterator[Piece]:

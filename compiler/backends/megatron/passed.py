@@ -28,6 +28,14 @@ GOVERNED: Final[Mapping[str, str]] = {
     "untie_embeddings_and_output_weights": "model.tied_embeddings",
     "rotary_seq_len_interpolation_factor": "model.rope",
     **dict.fromkeys(("rotary_base", "rotary_percent"), "model.rope"),
+    **dict.fromkeys(
+        (
+            *("use_rope_scaling", "rope_scaling_factor", "rotary_scaling_factor", "rope_type"),
+            *("mscale", "mscale_all_dim", "yarn_original_max_position_embeddings"),
+            *("yarn_beta_fast", "yarn_beta_slow", "yarn_correction_range_round_to_int"),
+        ),
+        "model.rope_scaling",
+    ),
     "num_experts": "model.experts",
     "moe_shared_expert_intermediate_size": "model.experts.shared",
     "moe_shared_expert_gate": "model.experts.shared_gate",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.stretched import amplitude, score_factor
 from parlay.compiler.backends.torch.plan import saves, windowed
 from parlay.compiler.ledger.communication import dtypes_of
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
@@ -189,6 +190,23 @@ class Asked:
         """Whether rotary positions lie closer together than tokens."""
         rope = self.model.rope
         return self.model.position == "rope" and rope is not None and rope["scaling"] != 1
+
+    @property
+    def banded(self) -> str:
+        """The function of the runtime that stretches features by their wave lengths; empty where
+        none does. What `dynamic` stretches follows from the base alone."""
+        scaling = self.model.rope_scaling if self.model.position == "rope" else None
+        return scaling.name if scaling is not None and scaling.name != "dynamic" else ""
+
+    @property
+    def amplified(self) -> bool:
+        """Whether rotated features grow as they turn."""
+        return bool(self.banded) and amplitude(self.model.rope_scaling) != 1
+
+    @property
+    def steepened(self) -> bool:
+        """Whether scores of latent attention are multiplied with more than 1 / sqrt(width)."""
+        return score_factor(self.model) != 1
 
     @property
     def given(self) -> tuple[str, ...]:

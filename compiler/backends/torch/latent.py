@@ -42,6 +42,7 @@ def _init(structure: Structure, mla: Mla) -> list[str]:
     lines = [
         f"m, mla{', self.tp' * tp} = plan.model, plan.model.mla{', mesh.tp' * tp}",
         f"self.mla, self.heads = mla, m.heads{share}",
+        *["self.score_factor = m.score_factor"] * structure.steepened,
     ]
     if mla.q_rank is None:
         lines.append(f"self.q = nn.Linear(m.hidden, self.heads * {query}{qkv})")
@@ -72,12 +73,21 @@ def _forward(structure: Structure, mla: Mla) -> list[str]:
         comment(BODY, "One rotated part serves the keys of all heads."),
         "turned = rotate(turned.unsqueeze(1), cos, sin).expand(-1, self.heads, -1, -1)",
         "q, k, v = self.join(q, rotate(turning, cos, sin)), self.join(k, turned), self.join(v)",
+        *_steeper(structure),
         *attended(structure),
     ]
     joined = "y.transpose(1, 2).flatten(2)"
     if structure.tp:
         return [*lines, *row(structure, joined, "o", biased="out" in structure.model.bias)]
     return [*lines, f"return self.o({joined})"]
+
+
+def _steeper(structure: Structure) -> list[str]:
+    """Queries in the place of scores, which are sums over products of theirs."""
+    if not structure.steepened:
+        return []
+    says = f"{structure.at('model.rope_scaling')}: scores grow with the factor."
+    return [comment(BODY, says), "q = self.score_factor * q"]
 
 
 def _alone(mla: Mla) -> list[str]:

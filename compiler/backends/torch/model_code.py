@@ -48,12 +48,14 @@ def context(structure: Structure) -> dict[str, Any]:
     imports.append("from parlay.runtime.plan import Plan" + (", Section" if pp else ""))
     if not tp:
         imports.append("from parlay.runtime.precision import wide")
+    stretch = [f"from parlay.runtime.stretch import {structure.banded}"] * bool(structure.banded)
     again = ["recompute"] if structure.recomputes or structure.recomputed - {"norm"} else []
     if "norm" in structure.recomputed:
         # An MLP that is computed again takes its norm along.
         again += ["renormed"]
     if again:
         imports.append(f"from parlay.runtime.recompute import {', '.join(again)}")
+    imports += stretch
     found = {
         "model_is": Code("One stage of the model" if pp else "The model"),
         "cut_words": Code(f", cut over {' and '.join(cuts)}" if cuts else ""),

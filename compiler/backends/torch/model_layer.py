@@ -32,6 +32,8 @@ def context(structure: Structure) -> dict[str, Any]:
         "rotates": rotates,
         "partial": partial,
         "stretched": structure.stretched,
+        "banded": Code(structure.banded),
+        "amplified": structure.amplified,
         "positions": Code("".join(f", {name}: Tensor" for name in structure.given)),
         "numbered": Code(", *, number: int" if structure.patterned else ""),
         "layer_numbered": Code(", *, number: int" if structure.numbered else ""),

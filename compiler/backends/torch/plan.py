@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
+from parlay.compiler.backends.stretched import amplitude, score_factor, theta
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, communication_context, flops, held
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Spec, Train
@@ -69,7 +70,7 @@ def plan_of(
             "norm_eps": model.norm_eps,
             "context": model.context,
             "rotary_dim": rotary_dim(model),
-            "rope_theta": model.rope["theta"] if model.rope else None,
+            "rope_theta": _theta(model, train),
             "logits_cap": model.softcap["logits"] if model.softcap else 0.0,
             **_attention(model, train),
             **({"experts": _experts(model.experts)} if model.experts is not None else {}),
@@ -148,11 +149,38 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
         found["mla"] = asdict(model.mla)
     if model.position == "rope" and model.rope and model.rope["scaling"] != 1:
         found["rope_scaling"] = model.rope["scaling"]
+    if model.position == "rope" and model.rope_scaling is not None:
+        found |= _stretched(model, model.rope_scaling)
     if model.softcap and model.softcap["attention"]:
         found["attention_cap"] = model.softcap["attention"]
     if model.window and windowed(model, train):
         found["window"] = dict(model.window.options)
     return found
+
+
+AMPLITUDE: Final = ("mscale", "mscale_all_dim", "attention_factor")
+"""Options of YaRN of which one number of the plan is made, or two."""
+
+
+def _stretched(model: Model, asked: Setting) -> dict[str, Any]:
+    """How features of different wave lengths are stretched; `dynamic` changes the base alone."""
+    found: dict[str, Any] = {}
+    if asked.name != "dynamic":
+        found[asked.name] = {n: v for n, v in asked.options.items() if n not in AMPLITUDE}
+    if (wide := amplitude(asked)) != 1:
+        found["rope_amplitude"] = wide
+    if (steep := score_factor(model)) != 1:
+        found["score_factor"] = steep
+    return found
+
+
+def _theta(model: Model, train: Train) -> float | None:
+    if model.rope is None:
+        return None
+    turning = rotary_dim(model)
+    if turning is None or model.rope_scaling is None:
+        return float(model.rope["theta"])
+    return theta(model, seq=train.seq, turning=turning)
 
 
 CORRECTION_RATE: Final = 1e-3

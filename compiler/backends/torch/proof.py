@@ -114,6 +114,14 @@ def _adapters(train: Train) -> dict[str, Any]:
     return {} if lora is None else {"lora_rank": lora["rank"], "lora_alpha": lora["alpha"]}
 
 
+def _bands(model: Model) -> dict[str, Any] | None:
+    """How wave lengths are stretched apart, as the file says it."""
+    asked = model.rope_scaling
+    if asked is None or model.position != "rope":
+        return None
+    return {"name": asked.name, **asked.options}
+
+
 def _structure(model: Model) -> dict[str, Any]:
     """What the plain model is built by; sizes stand in the plan."""
     rope, window, softcap = model.rope, model.window, model.softcap
@@ -131,6 +139,8 @@ def _structure(model: Model) -> dict[str, Any]:
         "position": model.position,
         "rope_partial": rope["partial"] if rope else 1.0,
         "rope_scaling": rope["scaling"] if rope else 1.0,
+        "rope_theta": rope["theta"] if rope else 10000.0,
+        "rope_bands": _bands(model),
         "sinks": model.sinks,
         "softcap_attention": softcap["attention"] if softcap else 0.0,
         "softcap_logits": softcap["logits"] if softcap else 0.0,

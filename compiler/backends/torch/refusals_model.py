@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from parlay.compiler.backends.torch.plan import rotary_dim
 from parlay.compiler.spec.blocks import Model, Parallel, Train
 from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
+from parlay.compiler.spec.schema import Setting
 from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE: Final = "B301"
@@ -87,9 +89,52 @@ def model_refusals(
                 f"{turning} rotated features of a head",
                 words="features turn in pairs",
             )
+    if model.rope_scaling is not None:
+        yield from _stretched(model, model.rope_scaling, refused)
 
 
 Refused = Callable[..., Diagnostic]
+
+
+def _stretched(model: Model, asked: Setting, refused: Refused) -> Iterator[Diagnostic]:
+    """What rotary positions cannot be stretched by."""
+    path = "model.rope_scaling"
+    if model.position != "rope":
+        yield refused(
+            path,
+            "`rope_scaling` without rotary positions",
+            words=f"`position = {model.position}` turns nothing",
+            help="`position = rope`, or without `rope_scaling`",
+        )
+    if model.rope is not None and model.rope["scaling"] != 1:
+        yield refused(
+            path,
+            "positions that are stretched twice",
+            words=f"`rope(scaling = {model.rope['scaling']:g})` stretches all of them",
+            help="one of both",
+        )
+    if asked.name == "llama3" and asked["low_freq"] >= asked["high_freq"]:
+        yield refused(
+            f"{path}.low_freq",
+            "bands without anything between them",
+            words=f"at or above `high_freq = {asked['high_freq']:g}`",
+            help="`low_freq` below `high_freq`",
+        )
+    if asked.name == "dynamic" and model.context is None:
+        yield refused(
+            path,
+            "`dynamic` without `context`",
+            words="the base grows with what lies beyond it",
+            help="`context` says how many positions the model was made for",
+        )
+    if asked.name == "dynamic" and model.head_dim is not None and rotary_dim(model) == 2:
+        yield refused(path, "`dynamic` of two features", words="one wave length has no others")
+    if asked.name == "yarn" and model.rope is not None and model.rope["theta"] <= 1:
+        yield refused(
+            "model.rope.theta",
+            f"`yarn` of theta = {model.rope['theta']:g}",
+            words="wave lengths that do not grow",
+        )
 
 
 def latent_refusals(model: Model, refused: Refused) -> Iterator[Diagnostic]:

@@ -27,6 +27,8 @@ from parlay.compiler.spec.blocks import Experts, Mla, Model, Parallel, Spec, Tra
 from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
+ORIGINAL: Final = 64
+"""Tokens that the positions of a small model were made for before they were stretched."""
 WINDOW: Final = 3
 """Tokens of a window that hides some: sequences have eight or more."""
 AXES: Final = ("tp", "cp", "dp", "pp")
@@ -107,7 +109,8 @@ def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Sp
     parallel = _parallel(spec.parallel, stages, degrees)
     assert isinstance(parallel.stages, tuple)
     narrow = windowed(model, train)
-    small = _model(model, spec.parallel, parallel, narrow=narrow)
+    beyond = model.context is not None and train.seq > model.context
+    small = _model(model, spec.parallel, parallel, narrow=narrow, beyond=beyond)
     world = prod(degrees[axis] for axis in (*AXES, *REPLICATE.values()) if axis in degrees)
     node = replace(cluster.node, gpus=world)
     if node.link is not None:
@@ -150,10 +153,11 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
     return replace(smaller, stages=counts)
 
 
-def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Model:
+def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool, beyond: bool) -> Model:
     """Heads, key/value heads and widths that divide as those of the full model do.
 
-    `narrow` says that the window hides something of a full sequence.
+    `narrow` says that the window hides something of a full sequence, `beyond` that sequences are
+    longer than what positions were made for.
     """
     tp, deals = small.tp, dealt(small)
     if full.tp > model.kv_heads:  # replicated: fewer key/value heads than ranks
@@ -171,6 +175,11 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
     padded = model.vocab % (full.vocab_multiple * full.tp) != 0
     vocab = 12 * tp * small.vocab_multiple
     rope, window, softcap = model.rope, model.window, model.softcap
+    stretched = model.rope_scaling
+    dynamic = stretched is not None and stretched.name == "dynamic"
+    if stretched is not None and "original" in stretched.options:
+        # Of few features some are stretched, and some are not.
+        stretched = replace(stretched, options={**stretched.options, "original": ORIGINAL})
     if rope is not None and rope["partial"] < 1:
         rope = replace(rope, options={**rope.options, "partial": 0.5})
     if window is not None and narrow:
@@ -190,8 +199,9 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool) -> Mo
         head_dim=8,
         ffn=20 * tp,
         vocab=vocab - 1 if padded else vocab,
-        context=None if model.context is None else 64,
+        context=None if model.context is None else 2 if dynamic and beyond else 64,
         rope=rope,
+        rope_scaling=stretched,
         window=window,
         softcap=softcap,
         experts=None if model.experts is None else _experts(model.experts, small, sum(stages)),

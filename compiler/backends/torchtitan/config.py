@@ -9,6 +9,7 @@ from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code, render
 from parlay.compiler.backends.torchtitan.options import NEWEST
+from parlay.compiler.backends.torchtitan.refusals import family_of
 from parlay.compiler.backends.torchtitan.settings import lr_schedule, sections, stages
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import held
@@ -34,7 +35,7 @@ def config(phase: Phase, layout: Layout) -> str:
     steps = steps_of(phase)
     assert steps is not None, "refused without an end"
     found = sections(phase, layout)
-    family = "llama3" if model.experts is None and model.qk_norm == "none" else "qwen3"
+    family = family_of(model)
     betas = train.optimizer["betas"]
     adam = {
         "lr": train.optimizer["lr"],
@@ -55,6 +56,7 @@ def config(phase: Phase, layout: Layout) -> str:
         "rope": Code({"llama3": "ComplexRoPE", "qwen3": "CosSinRoPE"}[family]),
         "model": model,
         "theta": float(model.rope["theta"]) if model.rope else 10000.0,
+        "bands": model.rope_scaling,
         "context": model.context or train.seq,
         "rows": held.padded_vocab(spec),
         "qk_norm": Code(f"norm({model.head_dim})" if model.qk_norm == "per_head" else "None"),
@@ -147,7 +149,7 @@ def _imports(model: Model, found: dict[str, Any], *, recompute: bool) -> list[Co
         lines += _line("torchtitan.distributed.activation_checkpoint", ["FullAC"])
     lines += _line("torchtitan.distributed.pipeline_parallel", ["pipeline_llm"])
     lines += _line("torchtitan.hf_datasets.text_datasets", ["HuggingFaceTextDataLoader"])
-    rope = "ComplexRoPE" if model.experts is None and model.qk_norm == "none" else "CosSinRoPE"
+    rope = "ComplexRoPE" if family_of(model) == "llama3" else "CosSinRoPE"
     lines += _line("torchtitan.models.common", [rope, "Embedding", "Linear", "RMSNorm"])
     lines += _line("torchtitan.models.common.config_utils", makers)
     return [Code(line) for line in lines]

@@ -31,6 +31,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "model.position": ("rope",),
     "model.rope.partial": (1.0,),
     "model.rope.scaling": (1.0,),
+    "model.rope_scaling": (None, "llama3"),
     "model.bias": ((),),
     "model.dropout": (0.0,),
     "model.qk_norm": ("none", "per_head"),
@@ -130,7 +131,16 @@ def told(
     return error(CODE, said, place, label, help=[help] if help else [])
 
 
+def family_of(model: Model) -> str:
+    """The model of torchtitan whose blocks the configuration is made of."""
+    return "llama3" if model.experts is None and model.qk_norm == "none" else "qwen3"
+
+
 def _model(phase: Phase, model: Model, train: Train) -> Iterator[Diagnostic]:
+    if model.rope_scaling is not None and family_of(model) != "llama3":
+        words = "its pairs of neighbours alone are stretched by bands"
+        shown = "`llama3` beside experts or norms of queries"
+        yield told(phase, "model.rope_scaling", shown, words=words)
     if model.rope is not None and model.head_dim % 2:
         yield told(phase, "model.head_dim", "an odd width of a head", words="turned in pairs")
     if train.seq > (model.context or train.seq):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from parlay.compiler.spec.schema import (
     REAL_0,
     SHARE,
+    SWITCH,
     WHOLE,
     Case,
     Choice,
@@ -48,6 +49,82 @@ def _biases(written: object) -> tuple[str, ...]:
         case "qkv":
             return ("qkv",)
     return ()
+
+
+FACTOR = option("factor", Quantity(Dimension.COUNT, minimum=1), "Factor that stretches positions.")
+ORIGINAL = "Tokens that positions were made for before."
+STRETCHED = (
+    Case(
+        "llama3",
+        (
+            FACTOR,
+            option(
+                "low_freq",
+                Quantity(Dimension.COUNT, above=0),
+                "Features that turn fewer times than this in `original` tokens are stretched.",
+                1.0,
+            ),
+            option(
+                "high_freq",
+                Quantity(Dimension.COUNT, above=0),
+                "Features that turn more often stay; those between are mixed.",
+                4.0,
+            ),
+            option("original", WHOLE, ORIGINAL, 8192),
+        ),
+        doc="by bands of wave lengths, as Llama 3.1 does.",
+    ),
+    Case(
+        "yarn",
+        (
+            FACTOR,
+            option("original", WHOLE, ORIGINAL),
+            option(
+                "beta_fast",
+                Quantity(Dimension.COUNT, above=0),
+                "Features that turn more often than this in `original` tokens stay.",
+                32.0,
+            ),
+            option(
+                "beta_slow",
+                Quantity(Dimension.COUNT, above=0),
+                "Features that turn fewer times are stretched; those between are mixed by number.",
+                1.0,
+            ),
+            option(
+                "truncate",
+                SWITCH,
+                "Both ends of the mixture are moved out to whole features.",
+                True,
+            ),
+            option(
+                "mscale",
+                REAL_0,
+                "m of 0.1 · m · ln(factor) + 1, which cosines and sines are multiplied with.",
+                1.0,
+            ),
+            option(
+                "mscale_all_dim",
+                REAL_0,
+                "m of the same factor, which divides that one; with `mla` its square multiplies "
+                "the scores.",
+                0.0,
+            ),
+            option(
+                "attention_factor",
+                Quantity(Dimension.COUNT, above=0),
+                "What cosines and sines are multiplied with, in place of what follows.",
+                None,
+            ),
+        ),
+        doc="YaRN (arXiv:2309.00071), which also widens the scores.",
+    ),
+    Case(
+        "dynamic",
+        (FACTOR,),
+        doc="beyond `context` the base grows with the sequence, up to there nothing changes.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +271,14 @@ class Model:
         ),
         "Rotary positions: `rope(theta = 500000)`.",
         Setting("rope", {"theta": 10000.0, "partial": 1.0, "scaling": 1.0}),
+    )
+    rope_scaling: Setting | None = variant(
+        "rope_scaling",
+        STRETCHED,
+        "How features of different wave lengths are stretched apart, for a longer context: "
+        "`rope_scaling = yarn(factor = 40, original = 4096)`. What stretches all of them alike is "
+        "`rope(scaling = 4)`.",
+        None,
     )
     tied_embeddings: bool = switch(
         "tied_embeddings", "The head uses the embedding's weight.", False

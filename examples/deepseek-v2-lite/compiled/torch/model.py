@@ -10,6 +10,7 @@ from parlay.runtime import latent, router, tensor
 from parlay.runtime.experts import Grouped, holds, visit
 from parlay.runtime.mesh import Mesh
 from parlay.runtime.plan import Plan
+from parlay.runtime.stretch import yarn
 from torch import Tensor, nn
 
 # parallel.tp = 2 (deepseek-v2-li..:15): the dim of each weight that is cut; others are whole.
@@ -42,6 +43,7 @@ class Attention(nn.Module):
         super().__init__()
         m, mla, self.tp = plan.model, plan.model.mla, mesh.tp
         self.mla, self.heads = mla, m.heads // self.tp.size
+        self.score_factor = m.score_factor
         self.q = nn.Linear(m.hidden, self.heads * (mla.nope_dim + mla.rope_dim), bias=False)
         self.kv_down = nn.Linear(m.hidden, mla.kv_rank + mla.rope_dim, bias=False)
         self.kv_norm = nn.RMSNorm(mla.kv_rank, eps=m.norm_eps)
@@ -61,6 +63,8 @@ class Attention(nn.Module):
         # One rotated part serves the keys of all heads.
         turned = rotate(turned.unsqueeze(1), cos, sin).expand(-1, self.heads, -1, -1)
         q, k, v = self.join(q, rotate(turning, cos, sin)), self.join(k, turned), self.join(v)
+        # model.rope_scaling = yarn(...) (deepseek-v2-lite): scores grow with the factor.
+        q = self.score_factor * q
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return tensor.row_scatter(y.transpose(1, 2).flatten(2), self.o.weight, axis=self.tp)
 
@@ -76,9 +80,10 @@ class Attention(nn.Module):
 def rotary(plan: Plan, like: Tensor) -> tuple[Tensor, Tensor]:
     """model.rope = rope(...) (deepseek-v2-lite): cosines and sines [s, r] of r features."""
     r = plan.model.rotary_dim
-    even = torch.arange(0, r, 2, dtype=torch.float64, device=like.device)
     at = torch.arange(plan.batch.seq, dtype=torch.float64, device=like.device)
-    angles = torch.outer(at, plan.model.rope_theta ** (-even / r)).repeat(1, 2)
+    # model.rope_scaling = yarn(...) (deepseek-v2-lite)
+    turns = yarn(plan.model.rope_theta, r, plan.model.yarn, device=like.device)
+    angles = torch.outer(at, turns).repeat(1, 2)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 

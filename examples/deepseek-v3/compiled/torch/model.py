@@ -11,6 +11,7 @@ from parlay.runtime.mesh import Mesh
 from parlay.runtime.plan import Plan, Section
 from parlay.runtime.precision import wide
 from parlay.runtime.recompute import recompute
+from parlay.runtime.stretch import yarn
 from torch import Tensor, nn
 
 # model.experts.count = 256 (deepseek-v3): dim 0 counts experts, which ep deals out; etp cuts this
@@ -31,6 +32,7 @@ class Attention(nn.Module):
         super().__init__()
         m, mla = plan.model, plan.model.mla
         self.mla, self.heads = mla, m.heads
+        self.score_factor = m.score_factor
         self.q_down = nn.Linear(m.hidden, mla.q_rank, bias=False)
         self.q_norm = nn.RMSNorm(mla.q_rank, eps=m.norm_eps)
         self.q_up = nn.Linear(mla.q_rank, self.heads * (mla.nope_dim + mla.rope_dim), bias=False)
@@ -49,6 +51,8 @@ class Attention(nn.Module):
         # One rotated part serves the keys of all heads.
         turned = rotate(turned.unsqueeze(1), cos, sin).expand(-1, self.heads, -1, -1)
         q, k, v = self.join(q, rotate(turning, cos, sin)), self.join(k, turned), self.join(v)
+        # model.rope_scaling = yarn(...) (deepseek-v3): scores grow with the factor.
+        q = self.score_factor * q
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o(y.transpose(1, 2).flatten(2))
 
@@ -64,9 +68,10 @@ class Attention(nn.Module):
 def rotary(plan: Plan, like: Tensor) -> tuple[Tensor, Tensor]:
     """model.rope = rope(...) (deepseek-v3): cosines and sines [s, r] of r features."""
     r = plan.model.rotary_dim
-    even = torch.arange(0, r, 2, dtype=torch.float64, device=like.device)
     at = torch.arange(plan.batch.seq, dtype=torch.float64, device=like.device)
-    angles = torch.outer(at, plan.model.rope_theta ** (-even / r)).repeat(1, 2)
+    # model.rope_scaling = yarn(...) (deepseek-v3)
+    turns = yarn(plan.model.rope_theta, r, plan.model.yarn, device=like.device)
+    angles = torch.outer(at, turns).repeat(1, 2)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 

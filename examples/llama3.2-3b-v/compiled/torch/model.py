@@ -9,6 +9,7 @@ from parlay.runtime.deferred import Linear, linear
 from parlay.runtime.plan import Plan, Section
 from parlay.runtime.precision import wide
 from parlay.runtime.recompute import recompute
+from parlay.runtime.stretch import llama3
 from torch import Tensor, nn
 
 # ── Attention ─────────────────────────────────────────────────────────────────
@@ -40,9 +41,10 @@ class Attention(nn.Module):
 def rotary(plan: Plan, like: Tensor) -> tuple[Tensor, Tensor]:
     """model.rope = rope(...) (llama3.2-3b): cosines and sines [s, r] of r features."""
     r = plan.model.rotary_dim
-    even = torch.arange(0, r, 2, dtype=torch.float64, device=like.device)
     at = torch.arange(plan.batch.seq, dtype=torch.float64, device=like.device)
-    angles = torch.outer(at, plan.model.rope_theta ** (-even / r)).repeat(1, 2)
+    # model.rope_scaling = llama3(...) (llama3.2-3b)
+    turns = llama3(plan.model.rope_theta, r, plan.model.llama3, device=like.device)
+    angles = torch.outer(at, turns).repeat(1, 2)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 

@@ -11,6 +11,7 @@ from parlay.runtime import context, tensor
 from parlay.runtime.mesh import Mesh
 from parlay.runtime.plan import Plan, Section
 from parlay.runtime.recompute import recompute
+from parlay.runtime.stretch import llama3
 from torch import Tensor, nn
 
 # parallel.tp = 8 (llama-405b-pha..:14): the dim of each weight that is cut; others are whole.
@@ -57,9 +58,10 @@ class Attention(nn.Module):
 def rotary(plan: Plan, at: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """model.rope = rope(...) (llama3.1-405b): cosines and sines [s/cp, r] of positions `at`."""
     r = plan.model.rotary_dim
-    even = torch.arange(0, r, 2, dtype=torch.float64, device=like.device)
     at = at.to(torch.float64)
-    angles = torch.outer(at, plan.model.rope_theta ** (-even / r)).repeat(1, 2)
+    # model.rope_scaling = llama3(...) (llama3.1-405b)
+    turns = llama3(plan.model.rope_theta, r, plan.model.llama3, device=like.device)
+    angles = torch.outer(at, turns).repeat(1, 2)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 
