@@ -40,6 +40,8 @@ def left_to_the_script(phase: Phase, layout: Layout) -> Iterator[str]:
     yield f"attention: {train.attention}"
     if train.lora is not None:
         yield f"adapters: {setting(train.lora)}"
+    if train.weights is not None:
+        yield f"weights: from_pretrained({plain(train.weights)!r})"
     yield from _surroundings(phase)
 
 

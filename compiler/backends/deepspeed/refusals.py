@@ -42,6 +42,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.attention": ("flash", "math"),
     "train.compile": (False,),
     "train.lora": (None,),
+    "train.weights": (None,),
     "data.tokenizer": (None,),
     "data.validation": (0.0,),
     "data.packing": (True,),

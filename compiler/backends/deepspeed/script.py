@@ -23,7 +23,7 @@ from parlay.dsl.source import Source
 AXES: Final = {"dp": "data", "pp": "pipe"}
 """The axes by DeepSpeed's names."""
 
-ELSEWHERE: Final = ("spec", "dtypes", "clip", "buckets", "collectives", "health")
+ELSEWHERE: Final = ("spec", "dtypes", "clip", "buckets", "collectives", "health", "hugging_face")
 """What of a plan stands in ds_config.json, or is said of Parlay's own runtime."""
 
 

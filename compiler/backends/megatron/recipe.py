@@ -50,6 +50,9 @@ def recipe(phase: Phase, spec: Spec) -> Iterator[Piece]:
         yield refused(phase, "train.compile", "`torch.compile` of the layers")
     if train.lora is not None:
         yield refused(phase, "train.lora", "low-rank adapters")
+    if train.weights is not None:
+        help = "tools/checkpoint of Megatron-LM converts such a folder, `--load` reads what it makes"
+        yield refused(phase, "train.weights", "weights of a Hugging Face folder", help=[help])
 
 
 # ── Numbers ───────────────────────────────────────────────────────────────────

@@ -55,6 +55,11 @@ class Asked:
         return lora is not None and lora["base"] is not None
 
     @property
+    def pretrained(self) -> bool:
+        """Whether training starts from weights of a Hugging Face folder."""
+        return self.train.weights is not None
+
+    @property
     def experts(self) -> Experts | None:
         """The experts of the model, if it has some."""
         return self.model.experts

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.stretched import amplitude, score_factor, theta
+from parlay.compiler.backends.torch import hugging_face
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, communication_context, flops, held
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Spec, Train
@@ -117,6 +118,8 @@ def plan_of(
         },
         "health": HEALTH,
         **({"lora": _lora(train.lora)} if train.lora is not None else {}),
+        **({} if train.weights is None else {"weights": train.weights}),
+        **_family(spec, model),
         **({"checkpoint": _checkpoint(spec.checkpoint)} if saves(spec) else {}),
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
@@ -135,6 +138,18 @@ def plan_of(
 def _lora(lora: Setting) -> dict[str, Any]:
     """Rank and scale of adapters, and the save of what they adapt where there is one."""
     return {name: value for name, value in lora.options.items() if value is not None}
+
+
+def _family(spec: Spec, model: Model) -> dict[str, Any]:
+    """What Hugging Face calls the model, where weights are read or saved that it may have too."""
+    try:
+        config = hugging_face.config_of(model)
+    except hugging_face.Unnamed:
+        return {}
+    train = spec.train
+    assert train is not None
+    based = train.lora is not None and train.lora["base"] is not None
+    return {"hugging_face": config} if train.weights or based or saves(spec) else {}
 
 
 def windowed(model: Model, train: Train) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from parlay.compiler.backends.slurm.options import refusals_of_options
+from parlay.compiler.backends.torch import hugging_face
 from parlay.compiler.backends.torch.refusals_context import context_refusals
 from parlay.compiler.backends.torch.refusals_experts import expert_refusals
 from parlay.compiler.backends.torch.refusals_model import CODE, adapter_refusals, model_refusals
@@ -70,6 +71,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from context_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from _weights(phase)
     yield from _master(phase)
     yield from _recompute(phase)
     yield from _compile(phase)
@@ -81,6 +83,28 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
             phase.origins.block("train"),
             "neither `steps` nor `tokens` is given",
             help=["`steps = 1000` ends after so many steps, `tokens = 1T` by a token budget"],
+        )
+
+
+def _weights(phase: Phase) -> Iterator[Diagnostic]:
+    """Weights that have no names here, or that adapters would be trained on."""
+    model, train = phase.spec.model, phase.spec.train
+    assert model is not None and train is not None
+    if train.weights is None:
+        return
+    place, words = phase.origins.label("train.weights", "a Hugging Face folder")
+    if train.lora is not None:
+        said = "target torch reads the weights under adapters from their `base`"
+        help = '`lora(base = "…")` takes such a folder too, in place of `weights`'
+        yield error(CODE, said, place, words, help=[help])
+    elif (unnamed := hugging_face.unnamed(model)) is not None:
+        yield error(
+            CODE,
+            "target torch knows no family of Hugging Face models with this structure",
+            place,
+            words,
+            also=[phase.origins.label(unnamed.path, str(unnamed))],
+            help=["without `weights`, initial ones are drawn"],
         )
 
 

@@ -60,6 +60,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "scattered": [Code(line) for line in _scattered(structure)],
         "shard_axis": Code(f"mesh.{structure.shard_axis}"),
         "all_gather": Code(_all_gather(structure)),
+        "gathers_again": bool(_all_gather(structure)) and (structure.saves or structure.pretrained),
         "gathered_again": Code(_all_gather(structure).replace("job.mesh", "mesh")),
         "model_built": [Code(line) for line in _model_built(structure)],
         "weights_built": [Code(line) for line in _weights_built(structure)],
@@ -149,6 +150,8 @@ def _loop(structure: Structure) -> dict[str, Any]:
     return {
         "saves": structure.saves,
         "stop_device": Code("mesh.device" if structure.mesh else "job.device"),
+        "reads_alone": structure.pretrained and not structure.saves,
+        "pretrained": [Code(line) for line in _pretrained(structure)],
         "base_arguments": Code(", tp=mesh.tp" if structure.tp else ""),
         "saved_by": Code(", ".join(asked)),
         "saves_arguments": Code(
@@ -160,6 +163,17 @@ def _loop(structure: Structure) -> dict[str, Any]:
         ),
         "steps": Code("start, job.plan.steps" if structure.saves else "job.plan.steps"),
     }
+
+
+def _pretrained(structure: Structure) -> list[str]:
+    """What reads the weights that training starts from, where it does not go on from a save."""
+    if not structure.pretrained:
+        return []
+    arguments = ["job.plan", "job.optimizer", "folder=folder", *["tp=mesh.tp"] * structure.tp]
+    if not structure.saves:
+        return call("load_weights(", arguments, indent=4)
+    lines = call("load_weights(", arguments, indent=8)
+    return ["if start == 0:", *(f"    {line}" for line in lines)]
 
 
 def _loader(structure: Structure) -> list[str]:

@@ -80,6 +80,8 @@ def imports(structure: Structure) -> list[str]:
     lines += expert_state.imports(structure)
     lines += [f"from parlay.runtime.pipeline import {batch}"]
     lines += ["from parlay.runtime.plan import Plan"]
+    if structure.pretrained:
+        lines += ["from parlay.runtime.pretrained import load_weights"]
     if structure.scatters:
         lines += ["from parlay.runtime.scatter import ScatteredGradients"]
     lines += ["from parlay.runtime.scaling import LossScale"] if structure.scaled else []

@@ -60,6 +60,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.recompute.every": (None, 1),
     "train.attention": ("flash",),
     "train.lora": (None,),
+    "train.weights": (None,),
     "data.format": ("text",),
     "data.validation": (0.0,),
     "data.packing": (True,),

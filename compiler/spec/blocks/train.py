@@ -156,4 +156,10 @@ class Train:
         "`lora(rank = 16)`.",
         None,
     )
+    weights: str | None = text(
+        "weights",
+        "Folder of Hugging Face weights (config.json and safetensors) that training starts from; "
+        "absent is initial weights. Under adapters it is the `base` of `lora`.",
+        None,
+    )
     stack: str = text("stack", "Whose software is priced.", "parlay")

@@ -142,8 +142,8 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # train.lora = lora(...) (llama3-8b-lora..:20): what is frozen is read from a save of the whole
-    # model.
+    # train.lora = lora(...) (llama3-8b-lora..:20): what is frozen is read from a save, or a Hugging
+    # Face folder.
     load_base(job.plan, job.frozen, folder=folder, tp=mesh.tp)
 
     # checkpoint.path = checkpoints (llama3-8b-lora..:28), checkpoint.every = 200
