@@ -59,7 +59,7 @@ def rope(model: Model) -> Config:
     assert model.rope is not None
     theta, factor = float(model.rope["theta"]), float(model.rope["scaling"])
     scaling: Config = {} if factor == 1 else {"rope_type": "linear", "factor": factor}
-    if (asked := getattr(model, "rope_scaling", None)) is not None:
+    if (asked := model.rope_scaling) is not None:
         scaling = {"rope_type": asked.name}
         for name, value in asked.options.items():
             if value is not None:
