@@ -15,6 +15,7 @@ from parlay.compiler.ledger import flops, parameters
 from parlay.compiler.ledger.communication import microbatches
 from parlay.compiler.ledger.pipelining import pipelining
 from parlay.compiler.ledger.time import TimeLine
+from parlay.compiler.ledger.time.lines import Told
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl import syntax
@@ -100,6 +101,14 @@ def _stretched(before: TimeLine, seconds: float, tokens: int, gpus: int, formula
     causal = before.mfu_causal / before.mfu if before.mfu_causal and before.mfu else 1.0
     exposed = before.exposed_communication_seconds * times
     each = f"{tokens} / {seconds:.6g} s"
+    shares = tuple(share._replace(seconds=share.seconds * times) for share in before.shares)
+    formulas = {
+        **before.formulas,
+        "step_seconds": formula,
+        "tokens_per_second": each,
+        "tokens_per_second_per_gpu": f"{each} / {gpus}",
+        "mfu": f"{before.flops_per_token:.6g} FLOPs x {each} / {gpus} / {peak}",
+    }
     return replace(
         before,
         step_seconds=seconds,
@@ -111,14 +120,7 @@ def _stretched(before: TimeLine, seconds: float, tokens: int, gpus: int, formula
         hfu=None if mfu is None else mfu * extra,
         mfu_causal=None if mfu is None else mfu * causal,
         band=0.0,
-        shares=tuple(each._replace(seconds=each.seconds * times) for each in before.shares),
-        formulas={
-            **before.formulas,
-            "step_seconds": formula,
-            "tokens_per_second": each,
-            "tokens_per_second_per_gpu": f"{each} / {gpus}",
-            "mfu": f"{before.flops_per_token:.6g} FLOPs x {each} / {gpus} / {peak}",
-        },
+        tell=lambda: Told(shares, formulas),
     )
 
 
@@ -142,6 +144,5 @@ def _shapeless(spec: Spec) -> TimeLine:
         flops_per_token=6.0 * parameters.active(spec.model),
         flops_convention=SHAPELESS,
         band=0.0,
-        shares=(),
-        formulas={**dict.fromkeys(words, shape.formula), "hfu": "as mfu"},
+        tell=lambda: Told((), {**dict.fromkeys(words, shape.formula), "hfu": "as mfu"}),
     )

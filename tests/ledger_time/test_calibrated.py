@@ -168,7 +168,8 @@ def test_a_product_takes_what_was_measured(book: Booked) -> None:
 def test_another_precision_s_product_moves_nothing(book: Booked, figures: str, train: str) -> None:
     plain = book(train=train)
     made = book(train=train, fabric=f"calibration {{ {figures} }}")
-    assert plain.time == made.time
+    assert plain.time is not None and made.time is not None
+    assert plain.time == made.time and plain.time.told == made.time.told
 
 
 def test_what_more_ranks_than_a_domain_measured_is_of_the_host(book: Booked) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
 from parlay.compiler.ledger.parameters import Parameters
@@ -89,13 +90,8 @@ class Moment(NamedTuple):
         return sums
 
 
-class RankClass(NamedTuple):
-    """The ranks of one pipeline stage: all of them hold the same.
-
-    `held` are the parameters on each, `experts` says whether routed ones are among them,
-    `in_flight` how many microbatches of each chunk are held at the forward peak. `peak_bytes` are
-    there at the fullest moment, the reserve among them; `made` makes the moments.
-    """
+class Counted(NamedTuple):
+    """The ranks of one pipeline stage in numbers; see `RankClass`."""
 
     stage: int
     ranks: int
@@ -104,7 +100,17 @@ class RankClass(NamedTuple):
     peak_bytes: int
     made: Callable[[], Iterable[Moment]]
 
-    @property
+
+class RankClass(Counted):
+    """The ranks of one pipeline stage: all of them hold the same.
+
+    `held` are the parameters on each, `experts` says whether routed ones are among them,
+    `in_flight` how many microbatches of each chunk are held at the forward peak. `peak_bytes` are
+    there at the fullest moment, the reserve among them; `made` makes the moments, once they are
+    asked for.
+    """
+
+    @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """What is held at each moment of a step."""
         return tuple(self.made())
@@ -114,7 +120,7 @@ class RankClass(NamedTuple):
         """Whether the ranks hold routed experts."""
         return self.held.expert > 0
 
-    @property
+    @cached_property
     def peak(self) -> Moment:
         """The moment with the most bytes."""
         return max(self.moments, key=lambda moment: moment.value_bytes)

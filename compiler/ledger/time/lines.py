@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 
@@ -38,7 +40,14 @@ class Share(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+class Told(NamedTuple):
+    """How a step comes about: its components, and the formula of each figure by name."""
+
+    shares: tuple[Share, ...]
+    formulas: dict[str, str]
+
+
+@dataclass(frozen=True)
 class TimeLine:
     """The predicted step.
 
@@ -46,7 +55,7 @@ class TimeLine:
     without it. `mfu` and `hfu` count `flops_per_token` as `flops_convention` says, over the dense
     peak of the precision, `peak_flops`; `hfu` adds what is recomputed, `mfu_causal` counts half of
     attention's square. They are None where no peak is known. `band` is the error of the prediction
-    that held for half of the held-out runs of its class, as a share.
+    that held for half of the held-out runs of its class, as a share. `tell` makes the words.
     """
 
     step_seconds: float
@@ -63,5 +72,19 @@ class TimeLine:
     flops_per_token: float
     flops_convention: str
     band: float
-    shares: tuple[Share, ...]
-    formulas: dict[str, str]
+    tell: Callable[[], Told] = field(compare=False, repr=False)
+
+    @cached_property
+    def told(self) -> Told:
+        """Components and formulas, made when they are asked for."""
+        return self.tell()
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The components of the step."""
+        return self.told.shares
+
+    @property
+    def formulas(self) -> dict[str, str]:
+        """The formula of each figure, by name."""
+        return self.told.formulas

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops
 from parlay.compiler.ledger.time.calls import source_of
 from parlay.compiler.ledger.time.efficiency import COMMUNICATION, band
-from parlay.compiler.ledger.time.lines import Share, TimeLine
+from parlay.compiler.ledger.time.lines import Share, TimeLine, Told
 from parlay.compiler.ledger.time.step import Step, price
 from parlay.compiler.spec.blocks import Spec
 
@@ -48,8 +49,7 @@ def report(
     train, cluster, model = spec.train, spec.cluster, spec.model
     assert train is not None and cluster is not None and model is not None
     seconds = step.seconds
-    factors = step.efficiency.factors
-    exposed = sum(step.parts.get(c, 0.0) * factors[c] for c in COMMUNICATION)
+    exposed = exposed_seconds(step)
     tokens = train.global_batch * train.seq
     per_token = flops.per_token(spec)
     causal = flops.per_token(spec, causal=True) / per_token
@@ -57,6 +57,36 @@ def report(
     peak = flops.peak(cluster.node.gpu, train.precision)
     achieved = per_token * tokens / seconds / cluster.gpus
     waits = step.waits
+    return TimeLine(
+        step_seconds=seconds,
+        compute_seconds=seconds - exposed,
+        exposed_communication_seconds=exposed,
+        bubble=waits / (waits + step.ideal),
+        bubble_over_ideal=waits / step.ideal,
+        tokens_per_second=tokens / seconds,
+        tokens_per_second_per_gpu=tokens / seconds / cluster.gpus,
+        mfu=achieved / peak if peak else None,
+        hfu=achieved * (1 + again / per_token) / peak if peak else None,
+        mfu_causal=causal * achieved / peak if peak else None,
+        peak_flops=peak,
+        flops_per_token=per_token,
+        flops_convention=flops.convention(spec),
+        band=band(spec, table),
+        tell=partial(told, spec, layout, step),
+    )
+
+
+def told(spec: Spec, layout: Layout, step: Step) -> Told:
+    """The components of a priced step, and the formulas of its figures."""
+    train, cluster = spec.train, spec.cluster
+    assert train is not None and cluster is not None
+    factors, seconds, waits = step.efficiency.factors, step.seconds, step.waits
+    exposed = exposed_seconds(step)
+    tokens = train.global_batch * train.seq
+    per_token = flops.per_token(spec)
+    causal = flops.per_token(spec, causal=True) / per_token
+    peak = flops.peak(cluster.node.gpu, train.precision)
+    again = again_per_token(spec, step)
     shares = tuple(
         Share(
             *(name, part * factors[name], factors[name], WORDS[name]),
@@ -82,24 +112,13 @@ def report(
         "mfu_causal": f"mfu · {causal:.4g}",
         "hfu": f"mfu · (1 + {again:.4g} / {per_token:.4g})",
     }
-    return TimeLine(
-        step_seconds=seconds,
-        compute_seconds=seconds - exposed,
-        exposed_communication_seconds=exposed,
-        bubble=waits / (waits + step.ideal),
-        bubble_over_ideal=waits / step.ideal,
-        tokens_per_second=tokens / seconds,
-        tokens_per_second_per_gpu=tokens / seconds / cluster.gpus,
-        mfu=achieved / peak if peak else None,
-        hfu=achieved * (1 + again / per_token) / peak if peak else None,
-        mfu_causal=causal * achieved / peak if peak else None,
-        peak_flops=peak,
-        flops_per_token=per_token,
-        flops_convention=flops.convention(spec),
-        band=band(spec, table),
-        shares=shares,
-        formulas=formulas,
-    )
+    return Told(shares, formulas)
+
+
+def exposed_seconds(step: Step) -> float:
+    """What a step waits for communication."""
+    parts, factors = step.parts, step.efficiency.factors
+    return sum([parts.get(name, 0.0) * factors[name] for name in COMMUNICATION])
 
 
 def again_per_token(spec: Spec, step: Step) -> float:
