@@ -6,10 +6,9 @@ the lists), else from one rank's list over as many microbatches as reach the ste
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from operator import add, le, mul
+from operator import mul
 from typing import Final, NamedTuple
 
 from parlay.compiler.spec.schema import Setting
@@ -122,6 +121,10 @@ def _halves(
     return Moments(found[0], found[1], found[2], found[3], tuple(splits))
 
 
+FIELD: Final = 20
+"""Bits of a count in a state that is one number; the top one stays free for `_undominated`."""
+
+
 @cache
 def _states(
     name: str, pp: int, microbatches: int, stage: int
@@ -131,41 +134,54 @@ def _states(
     whether whole or put off. Without those that hold no more of anything than another one does."""
     actions = LISTED[name](pp, microbatches, stage)
     chunks = 1 + max(action.stage for action in actions) // pp
-    now, put_off = [0] * chunks, [0] * chunks
-    moments = {kind: (f"before {kind}", f"after {kind}") for kind in "IB"}
-    found: dict[tuple[str, int], dict[State, None]] = defaultdict(dict)
-    forwards: dict[State, None] = {}
+    whole = [1 << FIELD * chunk for chunk in range(chunks)]
+    late = [each << FIELD * chunks for each in whole]
+    moments = ("F", "before I", "after I", "before B", "after B", "W")
+    found: dict[str, list[dict[int, None]]] = {
+        moment: [{} for _ in range(chunks)] for moment in moments
+    }
+    forward, before_first, after_first, before, after, weights = found.values()
+    forwards: dict[int, None] = {}
+    now = 0
     for kind, of, _ in actions:
         chunk = of // pp
         if kind == "F":
-            now[chunk] += 1
-            state = (*now, *put_off)
-            found["F", chunk][state] = forwards[state] = None
+            now += whole[chunk]
+            forward[chunk][now] = forwards[now] = None
         elif kind == "W":
-            found["W", chunk][*now, *put_off] = None
-            put_off[chunk] -= 1
+            weights[chunk][now] = None
+            now -= late[chunk]
+        elif kind == "I":
+            before_first[chunk][now] = None
+            now += late[chunk] - whole[chunk]
+            after_first[chunk][now] = None
         else:
-            before, after = moments[kind]
-            found[before, chunk][*now, *put_off] = None
-            now[chunk] -= 1
-            put_off[chunk] += kind == "I"
-            found[after, chunk][*now, *put_off] = None
-    found["held", 0] = dict.fromkeys(
-        tuple(map(add, state[:chunks], state[chunks:])) for state in forwards
-    )
-    return {moment: _undominated(states) for moment, states in found.items()}
+            before[chunk][now] = None
+            now -= whole[chunk]
+            after[chunk][now] = None
+    low = (1 << FIELD * chunks) - 1
+    held = dict.fromkeys((each & low) + (each >> FIELD * chunks) for each in forwards)
+    return {
+        (moment, chunk): _undominated(states, 2 * chunks)
+        for moment, row in found.items()
+        for chunk, states in enumerate(row)
+    } | {("held", 0): _undominated(held, chunks)}
 
 
-def _undominated(states: Iterable[State]) -> list[State]:
-    front: list[State] = []
-    # One that holds more in all comes first, so that only what is kept can hold more of anything.
-    for one in sorted(states, key=sum, reverse=True):
+def _undominated(states: Iterable[int], fields: int) -> list[State]:
+    """Those that hold more of something than any other one, as tuples."""
+    top = sum(1 << FIELD * field + FIELD - 1 for field in range(fields))
+    front: list[int] = []
+    # The remainder is the sum of all counts. One that holds more in all comes first, so that only
+    # what is kept can hold more of anything; a count that is larger borrows from its top bit.
+    for one in sorted(states, key=lambda state: state % ((1 << FIELD) - 1), reverse=True):
         for other in front:
-            if all(map(le, one, other)):
+            if (other + top - one) & top == top:
                 break
         else:
             front.append(one)
-    return front
+    mask = (1 << FIELD) - 1
+    return [tuple([state >> FIELD * field & mask for field in range(fields)]) for state in front]
 
 
 @cache
