@@ -5,6 +5,8 @@ Also the order in which files are handed out, and how many examples Hypothesis t
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import signal
 import subprocess
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +28,17 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("full", deadline=None, max_examples=100)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.load_profile("full")
+
+# Every worker has a core; threads of torch would only wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The commands are made from their functions once, not anew in every test that calls one.
+typer.main.get_command = functools.cache(typer.main.get_command)
+typer.testing._get_command = typer.main.get_command
+
+# Modules and tests are not looked through for cycles again and again: not while they are read, not
+# after; what tests leave behind is.
+gc.disable()
 
 SECONDS = {"distributed": 5.0, "oracle": 5.0, "slow": 10.0}
 """What a test of a mark takes, about; any other is done in a thirtieth of a second."""
@@ -39,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seconds.append(marks["timeout"].args[0] / 10)
         expected[item.path] += max(seconds, default=1 / 30)
     items.sort(key=lambda item: -expected[item.path])
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @dataclass(frozen=True)
