@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import broken, incomplete, plain, print_json
+from parlay.compiler.commands.printing import incomplete, plain, priced, print_json
 from parlay.compiler.ledger.time import TimeLine, priceable, time_of
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
@@ -67,8 +67,8 @@ def run(file: Path, metrics: Sequence[Path], *, json: bool = False) -> int:
     `metrics` is one file that stands beside all of them, or one a phase, in their order; 2 for
     any other number, 1 where a step cannot be predicted or a file is no metrics.
     """
-    job = pipeline.load(file)
-    if broken(job):
+    job = priced(file)
+    if job is None:
         return 1
     if len(metrics) not in (1, len(job.phases)):
         phases = "phase" if len(job.phases) == 1 else "phases"
@@ -87,9 +87,9 @@ def run(file: Path, metrics: Sequence[Path], *, json: bool = False) -> int:
         found.append(beside)
     if json:
         print_json(_document(found))
-        return 0
-    _print(found)
-    return 0
+    else:
+        _print(found)
+    return 1 if job.errors else 0
 
 
 def _beside(job: pipeline.Job, phase: Phase, metrics: Path) -> Beside | None:

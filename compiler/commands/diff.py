@@ -9,7 +9,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
-from parlay.compiler.commands.printing import broken, incomplete, plain, print_json
+from parlay.compiler.commands.printing import incomplete, plain, priced, print_json
 from parlay.compiler.ledger.differences import Change, changes
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.reload import Reload, reload
@@ -22,8 +22,8 @@ PART = Fraction(1, 10**6)
 
 def run(a: Path, b: Path, gates: Sequence[Gate], *, json: bool = False) -> int:
     """Prints the changes phase by phase; 1 where a file has no ledger or a gate holds."""
-    books = [_books(path) for path in (a, b)]
-    first, second = books
+    jobs = [priced(path) for path in dict.fromkeys((a, b))]
+    first, second = (_books(job) if job is not None else None for job in (jobs[0], jobs[-1]))
     if first is None or second is None:
         return 1
     phases = [_phase(name, first.get(name), second.get(name)) for name in {**first, **second}]
@@ -35,13 +35,11 @@ def run(a: Path, b: Path, gates: Sequence[Gate], *, json: bool = False) -> int:
         print_json(document)
     else:
         _print(document)
-    return 1 if any(each["fails"] for each in failed) else 0
+    wrong = any(job.errors for job in jobs if job is not None)
+    return 1 if wrong or any(each["fails"] for each in failed) else 0
 
 
-def _books(path: Path) -> dict[str, Ledger] | None:
-    job = pipeline.load(path)
-    if broken(job):
-        return None
+def _books(job: pipeline.Job) -> dict[str, Ledger] | None:
     found: dict[str, Ledger] = {}
     for phase in job.phases:
         layout = pipeline.lay_out(phase)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_accounts import print_communication, print_memory, size_of
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling, print_time
-from parlay.compiler.commands.printing import broken, incomplete, plain, print_json, show
+from parlay.compiler.commands.printing import incomplete, plain, priced, print_json, show
 from parlay.compiler.commands.scaling import Point, scaling
 from parlay.compiler.commands.scaling import to_json as scaling_to_json
 from parlay.compiler.ledger.asserts import Judgement, judge
@@ -48,16 +48,16 @@ def run(
 ) -> int:
     """Prints the ledger of every phase of every file, as the software of `targets` runs it.
 
-    1 where a file has no layout, an assert does not hold, `at` is a speed that no GPU has, or one
-    of `targets` cannot express the file.
+    1 where a file has errors, `at` is a speed that no GPU has, or one of `targets` cannot express
+    the file. Errors that leave it its figures are told beside them.
     """
     books: list[tuple[Path, list[Account]]] = []
     failed = False
     for path in dict.fromkeys(files):
-        job = pipeline.load(path)
-        if broken(job):
+        job = priced(path)
+        if job is None:
             return 1
-        failed |= _refused_by(targets, job)
+        failed |= bool(job.errors) | _refused_by(targets, job)
         job = _priced_by(targets, job)
         accounts, told = [], list[Diagnostic]()
         for phase in job.phases:
@@ -71,7 +71,7 @@ def run(
                 show([replace(job, diagnostics=(too_fast,))], summary=True, stream=sys.stderr)
                 return 1
             judgement = judge(phase, book, job.sources)
-            told += judgement.diagnostics
+            told += (each for each in judgement.diagnostics if each not in job.diagnostics)
             accounts.append(Account(book, judgement, scaling(phase, book, nodes)))
         if told:
             failed = True
@@ -115,8 +115,8 @@ def _refused_by(targets: Sequence[str], job: pipeline.Job) -> bool:
     """Whether a target cannot express the job; what it says is told on stderr, with warnings."""
     if not targets:
         return False
-    general = set(pipeline.checked(job).diagnostics)
-    told = [each for each in pipeline.checked(job, targets).diagnostics if each not in general]
+    of_all = pipeline.check(job.path, targets).diagnostics
+    told = [each for each in of_all if each not in job.diagnostics]
     of_targets = replace(job, diagnostics=tuple(told))
     show([of_targets], summary=bool(told), stream=sys.stderr)
     return bool(of_targets.errors)

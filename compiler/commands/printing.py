@@ -7,9 +7,11 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from parlay.compiler.pipeline import Job, checked
+from parlay.compiler.pipeline import Job, checked, load
 from parlay.dsl.diagnostics.cells import harmless
 from parlay.dsl.diagnostics.terminal import render
 
@@ -52,9 +54,20 @@ def refused(job: Job) -> bool:
     return True
 
 
-def broken(job: Job) -> bool:
-    """Whether a loaded job has errors; they are then told with those of the rules, in one run."""
-    return bool(job.errors) and refused(checked(job))
+PRICED: Final = "MNAW"
+"""The classes of errors that leave figures what they are: memory, network, asserts, speed. A layout
+whose numbers do not divide has none that could be believed."""
+
+
+def priced(path: Path) -> Job | None:
+    """The job of a file with its diagnostics; None, its errors told, where it has no figures.
+
+    Errors that leave it its figures are told as well: what is then printed is of a job that does
+    not run, and `1 if job.errors` is how the command ends.
+    """
+    job = checked(load(path))
+    refused(replace(job, diagnostics=job.errors))
+    return job if all(each.code[0] in PRICED for each in job.errors) else None
 
 
 def incomplete(job: Job, needs: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from parlay.compiler import pipeline, report
 from parlay.compiler.commands.compile import opened
 from parlay.compiler.commands.ledger import Account, document
-from parlay.compiler.commands.printing import incomplete, show
+from parlay.compiler.commands.printing import PRICED, incomplete, show
 from parlay.compiler.commands.scaling import scaling
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout import to_json as layout_to_json
@@ -20,9 +20,6 @@ from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
 
 STDOUT = Path("-")
-PRICED = "MNA"
-"""The classes of errors that leave the ledger what it is: memory, network, asserts. A layout whose
-numbers do not divide has no figures that could be believed."""
 
 
 def run(file: Path, out: Path, *, nodes: Sequence[int] = (), force: bool = False) -> int:

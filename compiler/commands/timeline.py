@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import broken, show
+from parlay.compiler.commands.printing import priced, show
 from parlay.compiler.commands.rewrite import written
 from parlay.compiler.ledger.time import priceable
 from parlay.compiler.ledger.time.trace import trace
@@ -26,9 +26,9 @@ def run(
     microbatches: int | None = None,
     force: bool = False,
 ) -> int:
-    """Writes the trace of one phase's step to `out`; 1 where it has none, or `out` is no trace."""
-    job = pipeline.load(file)
-    if broken(job):
+    """Writes the trace of one phase's step to `out`; 1 where it has none, or the file errors."""
+    job = priced(file)
+    if job is None:
         return 1
     found = next((each for each in job.phases if each.name == phase), None)
     if found is None:
@@ -38,7 +38,7 @@ def run(
     layout = pipeline.lay_out(found)
     spec = found.spec
     if layout is None or found.open or spec.train is None or not layout.stages:
-        show([pipeline.checked(job)], summary=True, stream=sys.stderr)
+        show([job], summary=True, stream=sys.stderr)
         print(
             f"parlay: a timeline needs a model with a shape, every degree and a `train` block; "
             f"`parlay plan {file} --write` fills in what is `auto`",
@@ -64,4 +64,4 @@ def run(
         f"{about['microbatches']} microbatches{part}, step {about['step_seconds']:.3g} s; "
         "open it at https://ui.perfetto.dev"
     )
-    return 0
+    return 1 if job.errors else 0

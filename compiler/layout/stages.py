@@ -98,7 +98,7 @@ def alike(
 def mixed(stage: Stage, model: Model) -> int:
     """How many of a stage's layers have experts."""
     experts = model.experts
-    if experts is None:
+    if experts is None or None in (experts.dense_layers, experts.every):  # absent, or in error
         return 0
     return experts.layers_before(stage.last + 1) - experts.layers_before(stage.first)
 

@@ -108,7 +108,9 @@ def told(spec: Spec, layout: Layout, step: Step) -> Told:
         "bubble_over_ideal": f"waits {waits:.4g} s / busy {step.ideal:.4g} s",
         "tokens_per_second": f"{train.global_batch}·{train.seq} / {seconds:.4g} s",
         "tokens_per_second_per_gpu": f"{tokens} / {seconds:.4g} s / {cluster.gpus}",
-        "mfu": f"{per_token:.4g} FLOPs · {tokens} / {seconds:.4g} s / {cluster.gpus} / {peak}",
+        "mfu": f"{per_token:.4g} FLOPs · {tokens} / {seconds:.4g} s / {cluster.gpus} / {peak}"
+        if peak
+        else "no peak is known",
         "mfu_causal": f"mfu · {causal:.4g}",
         "hfu": f"mfu · (1 + {again:.4g} / {per_token:.4g})",
     }
