@@ -214,7 +214,10 @@ def _adapted(plan: Plan, save: Path, start: Path | None, staged: Path, dtype: st
         raise CheckpointError(f"{start} has no {missing[0]}")
     scale, files = plan.lora.alpha / plan.lora.rank, Files(staged)
     for name in base.files:
-        tensor = base.slice(name)[:]
+        try:
+            tensor = base.slice(name)[:]
+        except KeyError:
+            raise CheckpointError(f"{start} has no {name} where its index says") from None
         kept = dtype_of(dtype) if dtype and tensor.is_floating_point() else tensor.dtype
         if name in changes:
             tensor = tensor.double()

@@ -147,8 +147,8 @@ SIZED: Final = frozenset(
     }
 )
 """Keys that say nothing of what a weight means here, or are compared in another way."""
-SAME: Final = {"mistral": "llama"}
-"""A family without windows that is another's under its own name."""
+SAME: Final = {"mistral": ("llama",), "phi3": ("llama", "mistral")}
+"""Families that some models of others may have: without windows, turned whole."""
 ACTS: Final = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "swish": "silu"}
 
 
@@ -156,7 +156,7 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
     """Where the folder's config describes another model than the job's, each in words."""
     ours, theirs = _flat(ours), _flat(theirs)
     kind, other = ours["model_type"], theirs.get("model_type")
-    if other != kind and SAME.get(str(other)) != kind:
+    if other != kind and kind not in SAME.get(str(other), ()):
         return [f"model_type is {str(other)[:60]!r}, the job's model is one of {kind!r}"]
     found = []
     for key, mine in ours.items():
@@ -180,6 +180,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
             flat |= {name: value for name, value in inside.items() if name != "type"}
             flat["rope_type"] = inside.get("rope_type", inside.get("type", "default"))
     flat.setdefault("rope_type", "default")
+    if not flat.get("mscale_all_dim"):  # without it the library takes no `mscale`
+        flat.pop("mscale", None)
     if flat.get("use_sliding_window") is False:
         flat["sliding_window"] = None
     flat.setdefault("sliding_window", None)

@@ -19,6 +19,7 @@ from parlay.runtime.base import newest
 from parlay.runtime.boxes import Box, Boxes, Loading, Saving
 from parlay.runtime.committed import Damaged, digest, read_manifest, sync_folder, write_manifest
 from parlay.runtime.foreign import INDEX, ForeignError, Reader, Writer, read_index
+from parlay.runtime.hf_folder import is_folder
 from parlay.runtime.plan import Plan
 from parlay.runtime.saved import CheckpointError
 from torch import Tensor
@@ -93,9 +94,12 @@ def main() -> int:
     if "lora" not in plan or (asked.base is None and plan.lora.get("base") is None):
         parser.error(f"{asked.code} has no adapters with a base: --base names a save")
     try:
+        base = asked.base or root / plan.lora.base
+        if is_folder(base):
+            parser.error(f"{base} is a Hugging Face folder: parlay.runtime.export merges into one")
         made = merge(
             plan,
-            base=newest(asked.base or root / plan.lora.base),
+            base=newest(base),
             adapters=newest(asked.adapters or root / plan.checkpoint.path),
             out=asked.out or root / "merged",
         )

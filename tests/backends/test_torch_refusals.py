@@ -17,6 +17,7 @@ train {{
 }}
 """
 MLA = "mla { q_rank = 24, kv_rank = 16, nope_dim = 8, rope_dim = %d, v_dim = 8 }"
+WEIGHTS = 'weights = "folder"'
 LORA = "lora = lora(rank = 4)"
 
 REFUSED = {
@@ -65,6 +66,8 @@ REFUSED = {
     "units": ("", "zero = 3", LORA, "adapters with `zero = 3`"),
     "latents": (MLA % 4, "", LORA, "adapters with `mla`"),
     "gradients put off": ("", "pp = 2, schedule = zero_bubble", LORA, "adapters with `schedule`"),
+    "no family": ("embedding_norm = on", "", WEIGHTS, "knows no family of Hugging Face models"),
+    "weights and adapters": ("", "", f"{WEIGHTS} {LORA}", "under adapters from their `base`"),
     "experts": ("experts { count = 4, top_k = 2, ffn = 32 }", "", LORA, "adapters with `experts`"),
 }
 

@@ -40,12 +40,32 @@ LATENT = {
     "rms_norm_eps": 1e-6,
 }
 
+BANDS = {
+    "rope_type": "llama3",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "mscale": 0.8,
+    "mscale_all_dim": 0.5,
+    "original_max_position_embeddings": 16,
+}
+
 LATE = ("kv", "qk", "v")
 """The starts of names that latent attention alone has."""
 
 FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**GROUPED, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
-    "llama-biased": ("Llama", {**GROUPED, "attention_bias": True, "mlp_bias": True}),
+    "llama-biased": (
+        "Llama",
+        {**GROUPED, "attention_bias": True, "mlp_bias": True, "rope_parameters": BANDS},
+    ),
     "llama-tied": ("Llama", {**GROUPED, "tie_word_embeddings": True, "head_dim": 12}),
     "mistral": ("Mistral", {**GROUPED, "sliding_window": 5}),
     "mistral-whole": ("Mistral", {**GROUPED, "sliding_window": None}),
@@ -75,6 +95,7 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    "phi3-whole": ("Phi3", GROUPED),
     "starcoder2": ("Starcoder2", {**GROUPED, "sliding_window": None}),
     "gpt2": (
         "GPT2LMHead",
@@ -95,7 +116,10 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
         {**GROUPED, **MOE, "head_dim": 12, "norm_topk_prob": True, "decoder_sparse_step": 2},
     ),
     "deepseek_v2": ("DeepseekV2", {**LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.5}),
-    "deepseek_v3": ("DeepseekV3", {**LATENT, "q_lora_rank": 9, "n_group": 2, "topk_group": 1}),
+    "deepseek_v3": (
+        "DeepseekV3",
+        {**LATENT, "q_lora_rank": 9, "n_group": 2, "topk_group": 1, "rope_parameters": YARN},
+    ),
     "glm4_moe": (
         "Glm4Moe",
         {name: size for name, size in LATENT.items() if name.partition("_")[0] not in LATE}

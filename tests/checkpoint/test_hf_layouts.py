@@ -41,8 +41,16 @@ def tensors_of(folder: Path) -> dict[str, Any]:
     return found
 
 
+def exported(code: Path, out: Path, to: Path, *, save: int = 2) -> Any:
+    """The model that `transformers` loads of a save."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARLAY_OUT", str(out))
+        path = out / f"checkpoints/step-{save:08}"
+        assert export([str(code), "--to", str(to), "--save", str(path)]) == 0
+    return transformers.AutoModelForCausalLM.from_pretrained(to).eval()
+
+
 LAYOUTS = {
-    "tied, padded, over stages": ("llama-tied", "tp = 2, pp = 2, vocab_multiple = 4", 4),
     "biases, units gathered": ("qwen2", "dp = 2, zero = 3", 2),
     "latents and experts": ("deepseek_v3", "tp = 2, dp = 2, ep = 2, zero = 1", 4),
     "fused and transposed": ("gpt2", "tp = 2, dp = 2, zero = 2", 4),
@@ -69,17 +77,55 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     expected = loss_of(model, code, step=0)
     assert curve(out)[0][1] == pytest.approx(expected, rel=1e-5)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARLAY_OUT", str(out))
-        assert export([str(code), "--to", str(tmp_path / "ours")]) == 0
+    again = exported(code, out, tmp_path / "ours")
     ours, before = tensors_of(tmp_path / "ours"), tensors_of(theirs)
     assert set(ours) == set(before)
     # Corrections of routers are moved by a rate of their own.
     changed = [n for n in ours if not torch.equal(ours[n], before[n])]
     assert [n for n in changed if not n.endswith("correction_bias")] == []
     assert all((ours[n] - before[n]).abs().max() <= 2.1e-3 for n in changed)
-    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
     assert type(again) is type(model)
-    assert loss_of(again.eval(), code, step=0) == pytest.approx(expected, rel=1e-6)
     kept = json.loads((tmp_path / "ours/config.json").read_text())
     assert kept["eos_token_id"] == 1
+
+
+TRAINED = {
+    "tied, padded, over stages": ("llama-tied", "tp = 2, pp = 2, vocab_multiple = 4", "weights"),
+    "adapters on what is fused": ("gpt2", "tp = 2", "base"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The loss after a step is that of what is exported; an export that fails leaves nothing."""
+    family, parallel, field = TRAINED[name]
+    model, theirs, out = model_of(family), tmp_path / "theirs", tmp_path / "out"
+    model.save_pretrained(theirs)
+    (theirs / "tokenizer.json").write_text("{}")
+    said = {"weights": f'weights = "{theirs}"', "base": f'lora = lora(rank = 3, base = "{theirs}")'}
+    ranks = 4 if "pp" in parallel else 2
+    code = emitted(
+        tmp_path / "code",
+        theirs / "config.json",
+        parallel,
+        gpus=ranks,
+        train=said[field],
+        lr="2e-2",
+    )
+    assert started(code, out, ranks=ranks) == ""
+    first, second = (loss for _, loss, _ in curve(out))
+    assert first == pytest.approx(loss_of(model, code, step=0), rel=1e-5)
+    assert loss_of(model, code, step=1) != pytest.approx(second, rel=1e-3)
+    again = exported(code, out, tmp_path / "ours", save=1)
+    assert loss_of(again, code, step=1) == pytest.approx(second, rel=1e-5)
+    assert (tmp_path / "ours/tokenizer.json").is_file()
+
+    save = out / "checkpoints/step-00000002"
+    asked = [str(code), "--save", str(save), "--to"]
+    assert export([*asked, str(tmp_path / "ours")]) == 1
+    assert "ours is there already" in capsys.readouterr().err
+    part = next(save.glob("*.distcp"))
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    assert export([*asked, str(tmp_path / "none")]) == 1
+    assert "is damaged" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir() if "none" in path.name] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from parlay.compiler.backends.stretched import amplitude
 from parlay.compiler.spec.blocks import Model
 
 Config = dict[str, Any]
@@ -60,11 +61,18 @@ def rope(model: Model) -> Config:
     theta, factor = float(model.rope["theta"]), float(model.rope["scaling"])
     scaling: Config = {} if factor == 1 else {"rope_type": "linear", "factor": factor}
     if (asked := model.rope_scaling) is not None:
+        if scaling:
+            raise Unnamed("model.rope_scaling", "none stretches positions twice")
         scaling = {"rope_type": asked.name}
         for name, value in asked.options.items():
             if value is not None:
                 value = value if isinstance(value, bool | int) else float(value)
                 scaling[STRETCHED.get(name, name)] = value
+        over = asked.get("mscale_all_dim")
+        alone = asked.name == "yarn" and not (asked["mscale"] and over)
+        if alone and (over or asked["mscale"] != 1):
+            # The library takes both scales, or neither of them.
+            scaling["attention_factor"] = amplitude(asked)
     return {"rope_theta": theta, **({"rope_scaling": scaling} if scaling else {})}
 
 

@@ -1,0 +1,92 @@
+"""The config.json of a model, read back: the importer finds the model that it was made of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.backends.torch import hugging_face
+from parlay.compiler.spec.blocks import Model
+
+JOB = """
+model from "{model}" {{ {more} }}
+cluster {{ node from "laptop" }}
+train {{ seq = 64, micro_batch = 1, global_batch = 8, steps = 1 }}
+"""
+
+
+def model_of(folder: Path, model: str, more: str = "") -> Model:
+    (folder / "job.par").write_text(JOB.format(model=model, more=more))
+    (phase,) = pipeline.check(folder / "job.par", []).phases
+    assert phase.spec.model is not None
+    return phase.spec.model
+
+
+NAMED = {
+    "llama3.1-405b": "llama",
+    "mistral-7b": "mistral",
+    "qwen2.5-7b": "qwen2",
+    "qwen3-8b": "qwen3",
+    "gemma2-9b": "gemma2",
+    "olmo2-7b": "olmo2",
+    "gpt2-xl": "gpt2",
+    "gpt-neox-20b": "gpt_neox",
+    "mixtral-8x22b": "mixtral",
+    "qwen2-57b-a14b": "qwen2_moe",
+    "qwen3-30b-a3b": "qwen3_moe",
+    "deepseek-v2-lite": "deepseek_v2",
+    "deepseek-v3": "deepseek_v3",
+    "glm-4.5": "glm4_moe",
+}
+
+
+@pytest.mark.parametrize("preset", NAMED)
+def test_read_back(preset: str, tmp_path: Path) -> None:
+    model = model_of(tmp_path, preset)
+    config = hugging_face.config_of(model)
+    assert config["model_type"] == NAMED[preset]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if model.experts is not None:  # nodes that a token may visit are the cluster's, not the model's
+        model = replace(model, experts=replace(model.experts, node_limit=None))
+    assert model_of(tmp_path, "config.json") == model
+
+
+UNNAMED = {
+    "llama3-8b": {
+        "embedding_norm = on": "model.embedding_norm",
+        "sinks = on": "model.sinks",
+        "position = alibi": "model.position",
+        "qk_norm = full": "model.qk_norm",
+        "activation = relu": "model.activation",
+        "bias = [qkv, mlp]": "model.bias",
+        "window(size = 8, every = 2)": "model.window",
+        "parallel_blocks = on": "model.parallel_blocks",
+    },
+    "mixtral-8x22b": {
+        "experts { normalize = off }": "model.experts.normalize",
+        "experts { top_k = 1 }": "model.experts.top_k",
+        "experts { every = 2 }": "model.experts.every",
+        "experts { scale = 2 }": "model.experts.groups",
+    },
+    "deepseek-v3": {
+        "norm_eps = 1e-5": "model.norm_eps",
+        "experts { top_k = 4 }": "model.experts.top_groups",
+        "experts { shared = 0 }": "model.experts.shared",
+        "experts { router_bias = off }": "model.experts.router_bias",
+    },
+    "deepseek-v2": {"": "model.experts.top_groups"},
+    "gpt2-xl": {"kv_heads = 5": "model.kv_heads", "activation = swiglu": "model.activation"},
+    "gemma3-12b-text": {"": "model.qk_norm"},
+    "gpt-oss-20b": {"": "model.sinks"},
+    "bloom-176b": {"": "model.embedding_norm"},
+}
+
+
+@pytest.mark.parametrize("preset", UNNAMED)
+def test_unnamed(preset: str, tmp_path: Path) -> None:
+    for more, path in UNNAMED[preset].items():
+        reason = hugging_face.unnamed(model_of(tmp_path, preset, more))
+        assert reason is not None and reason.path == path, more
