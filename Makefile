@@ -30,7 +30,9 @@ test quick: export PYTHONDONTWRITEBYTECODE =
 test: .venv/installed-dev
 	@$(RUN) pytest -q $(SPREAD)
 
-check: lint quick
+# Types are asked beside the tests; what either says is told as it comes.
+check: .venv/installed-dev
+	@$(MAKE) --no-print-directory --jobs=2 lint quick
 
 lint: .venv/installed-dev
 	@$(BIN)/ruff check --quiet .
