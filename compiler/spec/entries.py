@@ -49,6 +49,8 @@ class Table:
 
     def gave_up(self, path: str) -> bool:
         """Whether a field, or a block around it, is there but could not be read."""
+        if not self.unread:
+            return False
         parts = path.split(".")
         return any(".".join(parts[: n + 1]) in self.unread for n in range(len(parts)))
 

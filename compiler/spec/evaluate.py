@@ -67,6 +67,10 @@ class Evaluator(Converter):
             return self._world()
         entry = self.table.fields.get(path)
         schema = self.schemas[path]
+        if entry is None and not isinstance(schema.default, Derived):
+            # It leans on nothing, so that it needs no guard; most fields are such.
+            value = self.values[path] = self._default(path, schema)
+            return value
         place = entry.value.span if entry else self._place(path)
         with self._entered(path, place) as entered:
             value = self._entry(path, entry, schema) if entered else BAD
