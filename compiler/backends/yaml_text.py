@@ -15,6 +15,9 @@ import yaml
 WIDTH: Final = 1 << 20
 """No value is folded: a field, a line."""
 
+# libyaml, where it is there: a reader apart from the writer, and eight times as fast.
+_Reader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 _WORD: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*", re.ASCII)
 _SWITCHES: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
@@ -56,7 +59,7 @@ _Dumper.add_representer(str, _string)
 def document(values: Any) -> str:
     """One document, its keys in the given order; read back, it is what was given."""
     text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
-    assert yaml.safe_load(text) == values, "what is written reads as something else"
+    assert yaml.load(text, Loader=_Reader) == values, "what is written reads as something else"
     return text
 
 
