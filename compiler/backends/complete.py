@@ -20,13 +20,13 @@ def complete(phase: Phase) -> bool:
     return all(_whole(block) for block in (*blocks, spec.log)) and degrees_hold(phase)
 
 
-def missing(phase: Phase, target: str, code: str) -> Iterator[Diagnostic]:
+def missing(phase: Phase, target: str, code: str, *, shape: bool = True) -> Iterator[Diagnostic]:
     """What a back end that makes a whole job cannot do without: blocks, and the model's shape."""
     spec, origins = phase.spec, phase.origins
     for name, there in (("model", spec.model), ("cluster", spec.cluster), ("train", spec.train)):
         if there is None and name not in origins.blocks:
             yield error(code, f"target {target} needs a `{name}` block", origins.start, "none here")
-    if spec.model is not None and spec.model.params is not None:
+    if shape and spec.model is not None and spec.model.params is not None:
         yield error(
             code,
             f"target {target} needs the shape of the model",

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version as version_of_package
 
 from parlay.compiler.backends.accelerate.options import NEWEST
-from parlay.compiler.backends.accelerate.refusals import refusals_of
+from parlay.compiler.backends.accelerate.refusals import CODE, refusals_of
 from parlay.compiler.backends.accelerate.script import left_to_the_script
 from parlay.compiler.backends.accelerate.settings import configuration
-from parlay.compiler.backends.complete import complete
+from parlay.compiler.backends.complete import complete, missing
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.yaml_text import document
@@ -23,7 +23,8 @@ __all__ = ["emit", "refusals"]
 
 def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """Every field that asks for what Accelerate cannot express; what is left to the script."""
-    if complete(phase):
+    yield from (lacking := list(missing(phase, "accelerate", CODE, shape=False)))
+    if complete(phase) and not lacking:
         yield from refusals_of(phase, lay_out(phase.spec))
 
 

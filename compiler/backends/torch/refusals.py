@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from parlay.compiler.backends.complete import missing
 from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch import hugging_face
 from parlay.compiler.backends.torch.refusals_context import context_refusals
@@ -60,8 +61,8 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     """One diagnostic for each field whose value the back end cannot express."""
     spec = phase.spec
     yield from refusals_of_options(phase)  # of Slurm's, which job.sbatch is made by
+    yield from missing(phase, "torch", CODE)
     if spec.model is None or spec.train is None or spec.model.params is not None:
-        yield from _incomplete(phase)
         return
     for path, values in EXPRESSED.items():
         value = value_at(spec, path)
@@ -105,22 +106,6 @@ def _weights(phase: Phase) -> Iterator[Diagnostic]:
             words,
             also=[phase.origins.label(unnamed.path, str(unnamed))],
             help=["without `weights`, initial ones are drawn"],
-        )
-
-
-def _incomplete(phase: Phase) -> Iterator[Diagnostic]:
-    """What code cannot be made from: no shape, no recipe."""
-    spec, origins = phase.spec, phase.origins
-    for name, there in (("model", spec.model), ("train", spec.train)):
-        if there is None and name not in origins.blocks:
-            yield error(CODE, f"target torch needs a `{name}` block", origins.start, "none here")
-    if spec.model is not None and spec.model.params is not None:
-        yield error(
-            CODE,
-            "target torch needs the shape of the model",
-            origins.span("model.params"),
-            "a number of parameters has no layers",
-            help=["layers, hidden, heads, ffn and vocab, or `from` a preset"],
         )
 
 

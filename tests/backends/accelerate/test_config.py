@@ -208,7 +208,10 @@ def test_what_is_told(tmp_path: Path, parts: dict[str, str], code: str, place: s
     assert path.read_text()[said.span.start : said.span.end].startswith(place)
 
 
-def test_a_shape_of_a_number_is_no_job(tmp_path: Path) -> None:
+def test_a_model_alone_is_no_job(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
     path.write_text("model { params = 7B }\n")
-    assert all(said.code[0] != "B" for said in pipeline.check(path, ("accelerate",)).diagnostics)
+    told = [said for said in pipeline.check(path, ("accelerate",)).diagnostics if said.code > "B"]
+    assert [said.message for said in told if said.code == "B370"] == [
+        f"target accelerate needs a `{block}` block" for block in ("cluster", "train")
+    ]
