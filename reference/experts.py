@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -36,19 +36,31 @@ class Experts:
         return behind > 0 and behind % self.every == 0
 
 
-def shapes(experts: Experts, *, hidden: int, gated: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+def shapes(
+    experts: Experts, *, hidden: int, gated: bool, bias: Collection[str] = ()
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The weights of one layer by the ends of their names; those of experts are stacked."""
     parts = ("gate", "up") if gated else ("up",)
     yield "router.weight", (experts.count, hidden)
+    if "router" in bias:
+        yield "router.bias", (experts.count,)
     if experts.router_bias:
         yield "router.correction", (experts.count,)
     for part in parts:
         yield f"experts.{part}.weight", (experts.count, experts.ffn, hidden)
+        if "mlp" in bias:
+            yield f"experts.{part}.bias", (experts.count, experts.ffn)
     yield "experts.down.weight", (experts.count, hidden, experts.ffn)
+    if "mlp" in bias:
+        yield "experts.down.bias", (experts.count, hidden)
     if experts.shared_ffn:
         for part in parts:
             yield f"shared_experts.{part}.weight", (experts.shared_ffn, hidden)
+            if "mlp" in bias:
+                yield f"shared_experts.{part}.bias", (experts.shared_ffn,)
         yield "shared_experts.down.weight", (hidden, experts.shared_ffn)
+        if "mlp" in bias:
+            yield "shared_experts.down.bias", (hidden,)
         if experts.shared_gate:
             yield "shared_experts.router.weight", (1, hidden)
 
@@ -58,7 +70,7 @@ def mixture(
     weight_of: Callable[[str], Tensor | None],
     x: Tensor,
     *,
-    bend: Callable[[Tensor], Tensor],
+    inner: Callable[[Tensor | None, Tensor], Tensor],
     losses: list[Tensor],
     visits: list[Tensor],
 ) -> Tensor:
@@ -73,15 +85,24 @@ def mixture(
 
     def mlp(rows: Tensor, name: str, number: int | None = None) -> Tensor:
         def part(end: str) -> Tensor | None:
-            whole = weight_of(f"{name}.{end}.weight")
+            whole = weight_of(f"{name}.{end}")
             return whole if whole is None or number is None else whole[number]
 
-        gate, up, down = part("gate"), part("up"), part("down")
-        assert up is not None and down is not None
-        inner = bend(rows @ up.T) if gate is None else bend(rows @ gate.T) * (rows @ up.T)
-        return inner @ down.T
+        def linear(end: str, rows: Tensor) -> Tensor | None:
+            matrix, bias = part(f"{end}.weight"), part(f"{end}.bias")
+            if matrix is None:
+                return None
+            return rows @ matrix.T if bias is None else rows @ matrix.T + bias
+
+        up = linear("up", rows)
+        assert up is not None
+        made = linear("down", inner(linear("gate", rows), up))
+        assert made is not None
+        return made
 
     points = tokens @ weight("router.weight").T
+    bias = weight_of("router.bias")
+    points = points if bias is None else points + bias
     scores = points.softmax(dim=-1) if experts.router == "softmax" else torch.sigmoid(points)
     visited = chosen(experts, scores.detach(), weight_of("router.correction"))
     shares = scores * visited

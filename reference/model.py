@@ -50,6 +50,10 @@ class Config:
     parallel_blocks: bool = False  # attention and MLP read the same input
     shared_norm: bool = False  # and one norm of it
     activation: str = "swiglu"  # one of ACTIVATIONS
+    glu_clamp: float | None = (
+        None  # of quick_geglu: the most of a gate, the size of what it lets by
+    )
+    glu_offset: float = 0.0  # of quick_geglu: what is added to that
     position: str = "rope"  # rope, learned, alibi, none
     rope_theta: float = 10000.0
     rope_scaling: float = 1.0  # positions lie this much closer together than tokens
@@ -80,7 +84,7 @@ class Config:
 
     @property
     def gated(self) -> bool:
-        return self.activation in ("swiglu", "geglu", "geglu_tanh")
+        return self.activation in ("swiglu", "geglu", "geglu_tanh", "quick_geglu")
 
     @property
     def one_norm(self) -> bool:
@@ -157,7 +161,9 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         for name in config.norms("mlp") if not config.one_norm else ():
             norm(f"{at}.{name}")
         if config.experts is not None and config.experts.holds(layer):
-            pairs = expert_shapes(config.experts, hidden=hidden, gated=config.gated)
+            pairs = expert_shapes(
+                config.experts, hidden=hidden, gated=config.gated, bias=config.bias
+            )
             found |= {f"{at}.mlp.{end}": shape for end, shape in pairs}
             continue
         if config.gated:
@@ -378,6 +384,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swiglu": F.silu,
     "geglu": F.gelu,
     "geglu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_geglu": lambda x: x * torch.sigmoid(1.702 * x),
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
@@ -389,19 +396,30 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def _mlp(config: Config, weights: Weights, layer: int, x: Tensor, beside: Beside) -> Tensor:
     if config.activation not in ACTIVATIONS:
         raise ValueError(f"no activation `{config.activation}`: {', '.join(ACTIVATIONS)}")
-    bend, name = ACTIVATIONS[config.activation], f"layers.{layer}.mlp"
+    name = f"layers.{layer}.mlp"
     if config.experts is not None and config.experts.holds(layer):
         visits: list[Tensor] = []
         out = mixture(
             config.experts,
             lambda end: weights.get(f"{name}.{end}"),
             x,
-            bend=bend,
+            inner=lambda gate, up: _inner(config, gate, up),
             losses=beside.losses,
             visits=visits,
         )
         beside.visits[f"{name}.router.correction"] = visits[0]
         return out
-    up = _linear(weights, f"{name}.up", x)
-    inner = bend(_linear(weights, f"{name}.gate", x)) * up if config.gated else bend(up)
+    gate = _linear(weights, f"{name}.gate", x) if config.gated else None
+    inner = _inner(config, gate, _linear(weights, f"{name}.up", x))
     return _linear(weights, f"{name}.down", inner)
+
+
+def _inner(config: Config, gate: Tensor | None, up: Tensor) -> Tensor:
+    """What the last matrix of an MLP sees."""
+    bend = ACTIVATIONS[config.activation]
+    if gate is None:
+        return bend(up)
+    if config.glu_clamp is not None:
+        gate = torch.minimum(gate, torch.full_like(gate, config.glu_clamp))
+        up = up.clamp(-config.glu_clamp, config.glu_clamp)
+    return bend(gate) * (up + config.glu_offset)

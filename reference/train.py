@@ -124,7 +124,7 @@ class AdamW:
             self.second[name] = two * self.second.get(name, zero) + (1 - two) * gradient.square()
             mean = self.first[name] / (1 - one**self.taken)
             spread = (self.second[name] / (1 - two**self.taken)).sqrt()
-            decay = lr * self.weight_decay if weight.dim() > 1 else 0.0
+            decay = lr * self.weight_decay if decays(name, weight) else 0.0
             updated[name] = (1 - decay) * weight - lr * mean / (spread + self.eps)
         return updated
 
@@ -140,10 +140,15 @@ class SGD:
         updated = dict(weights)
         for name, gradient in gradients.items():
             weight = weights[name]
-            pull = gradient + (self.weight_decay * weight if weight.dim() > 1 else 0.0)
+            pull = gradient + (self.weight_decay * weight if decays(name, weight) else 0.0)
             self.velocity[name] = pull + self.momentum * self.velocity.get(name, 0.0)
             updated[name] = weight - lr * self.velocity[name]
         return updated
+
+
+def decays(name: str, weight: Tensor) -> bool:
+    """Whether a weight is a matrix; biases of experts are stacked vectors."""
+    return weight.dim() > 1 and not name.endswith(".bias")
 
 
 def optimizer_of(facts: dict[str, Any]) -> AdamW | SGD:

@@ -30,15 +30,35 @@ def holds(number: int, experts: Any) -> bool:
 
 
 class Grouped(nn.Module):
-    """A matrix for each of several experts, in one weight [experts, outputs, inputs]."""
+    """A matrix for each of several experts, in one weight [experts, outputs, inputs].
 
-    def __init__(self, experts: int, inputs: int, outputs: int) -> None:
+    With `bias` each has one, in one weight [experts, outputs]. What ranks of `summed` make is
+    added up: each has the biases of its share of the outputs, [experts, outputs/n].
+    """
+
+    def __init__(
+        self,
+        experts: int,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool = False,
+        summed: Axis | None = None,
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
+        share = outputs if summed is None else outputs // summed.size
+        self.first = 0 if summed is None else summed.rank * share
+        self.bias = nn.Parameter(torch.empty(experts, share)) if bias else None
 
     def forward(self, x: Tensor, counts: Tensor) -> Tensor:
         """x [rows, inputs], those of each expert after the other, `counts` [experts] of them
         -> [rows, outputs]"""
+        y = self.products(x, counts)
+        return y if self.bias is None else _Biased.apply(y, self.bias, counts, self.first)
+
+    def products(self, x: Tensor, counts: Tensor) -> Tensor:
+        """What `forward` gives without biases."""
         # Torch has no grouped product in float64, nor of rows that start anywhere in memory.
         starts = all(width * x.element_size() % 16 == 0 for width in self.weight.shape[1:])
         if x.dtype == torch.float64 or not starts:
@@ -106,6 +126,35 @@ def _inverse(order: Tensor) -> Tensor:
 
 
 # ── Rows on one rank ──────────────────────────────────────────────────────────
+
+
+class _Biased(torch.autograd.Function):
+    """The bias [experts, outputs/n] of each row's expert, added to its outputs from `first` on.
+
+    Backward: a product with which rows are whose, so that the order of the sums is one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, bias: Tensor, counts: Tensor, first: int) -> Tensor:
+        ctx.save_for_backward(counts)
+        ctx.share = slice(first, first + bias.shape[1])
+        ctx.mark_dirty(y)
+        y[:, ctx.share] += bias[_owners(counts, len(y))]
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (counts,) = ctx.saved_tensors
+        experts = torch.arange(len(counts), device=counts.device)
+        whose = _owners(counts, len(gradient)) == experts.unsqueeze(1)
+        return gradient, whose.to(gradient.dtype) @ gradient[:, ctx.share], None, None
+
+
+def _owners(counts: Tensor, rows: int) -> Tensor:
+    """The expert of each row, [rows]."""
+    numbers = torch.arange(len(counts), device=counts.device)
+    return numbers.repeat_interleave(counts, output_size=rows)
 
 
 class _Copies(torch.autograd.Function):

@@ -44,15 +44,15 @@ class Balance(NamedTuple):
     axes: Sequence[Axis] = ()
 
 
-def softmax(x: Tensor, weight: Tensor, **asked: Any) -> Chosen:
+def softmax(x: Tensor, weight: Tensor, bias: Tensor | None = None, **asked: Any) -> Chosen:
     """Scores are a softmax over all experts; the other arguments are those of `choose`."""
-    logits = _Scores.apply(x, weight)
+    logits = _Scores.apply(x, weight, bias)
     return choose(logits.softmax(-1), logits=logits, **asked)
 
 
-def sigmoid(x: Tensor, weight: Tensor, **asked: Any) -> Chosen:
+def sigmoid(x: Tensor, weight: Tensor, bias: Tensor | None = None, **asked: Any) -> Chosen:
     """Scores are a sigmoid each (arXiv:2412.19437, section 2.1.2)."""
-    logits = _Scores.apply(x, weight)
+    logits = _Scores.apply(x, weight, bias)
     return choose(logits.sigmoid(), logits=logits, **asked)
 
 
@@ -118,21 +118,24 @@ def _auxiliary(scores: Tensor, counts: Tensor, balance: Balance) -> Tensor:
 
 
 class _Scores(torch.autograd.Function):
-    """x [t, h], weight [count, h] -> x @ weight.T, at least in float32; x is kept as it is."""
+    """x [t, h], weight [count, h] -> x @ weight.T + bias, at least in float32; x is kept as is."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
+        ctx.biased = bias is not None
         dtype = wide(x.dtype)
-        return x.to(dtype) @ weight.to(dtype).T
+        scores = x.to(dtype) @ weight.to(dtype).T
+        return scores if bias is None else scores.add_(bias)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         x, weight = ctx.saved_tensors
         of_x = gradient @ weight.to(gradient.dtype)
         of_weight = gradient.T @ x.to(gradient.dtype)
-        return of_x.to(x.dtype), of_weight.to(weight.dtype)
+        of_bias = gradient.sum(0).to(weight.dtype) if ctx.biased else None
+        return of_x.to(x.dtype), of_weight.to(weight.dtype), of_bias
 
 
 class _Beside(torch.autograd.Function):

@@ -67,7 +67,7 @@ class Unit:
         """The ranks that share its state; None where this rank owns all of it."""
         self.gathers = of.gathers and self.axis is not None
         found: dict[int, list[tuple[str, nn.Parameter]]] = {}
-        for one in sorted(weights, key=lambda one: order_of(one[1], of.cut_of(one[0]))):
+        for one in sorted(weights, key=lambda one: order_of(one[0], one[1], of.cut_of(one[0]))):
             # Copies of one kind are a segment each, behind what is held once.
             found.setdefault(of.kind_of(one[0]), []).append(one)
         self.places: list[Place] = []

@@ -75,8 +75,8 @@ class Piece(NamedTuple):
 
     @property
     def decays(self) -> bool:
-        """Whether the weight is a matrix."""
-        return len(self.place.shape) > 1
+        """Whether the weight is a matrix, or one for each of several experts."""
+        return len(self.place.shape) > (2 if routed(self.place.name) else 1)
 
     @property
     def steered(self) -> bool:
@@ -122,7 +122,7 @@ class Weights:
             if routed(name) == (dealt is not None) and trained in (None, parameter.requires_grad)
         }
         named = [(name, parameter, cut_of(name, cut)) for name, parameter in held.items()]
-        named.sort(key=lambda item: order_of(item[1], item[2]))
+        named.sort(key=lambda item: order_of(*item))
         places, at, whole = [], 0, 0
         for name, parameter, dim in named:
             stop = at + parameter.numel()
@@ -232,7 +232,7 @@ def shard_of(buffer: Tensor, axis: Axis) -> slice:
     return slice(axis.rank * size, (axis.rank + 1) * size)
 
 
-def order_of(parameter: Tensor, cut: int | None) -> int:
+def order_of(name: str, parameter: Tensor, cut: int | None) -> int:
     """Whole matrices, whole vectors, cut vectors, cut matrices."""
-    whole, matrix = cut is None, parameter.dim() > 1
+    whole, matrix = cut is None, parameter.dim() > (2 if routed(name) else 1)
     return (0 if matrix else 1) if whole else (3 if matrix else 2)

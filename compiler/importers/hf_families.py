@@ -232,6 +232,11 @@ def _gpt_oss(config: Config) -> Values:
     }
     window = f"window(size = {config.whole('sliding_window')}, every = 2)"
     values |= {"bias": [*attention, "mlp", "router"], "sinks": True, "window": window}
+    # silu is written there; what is computed is x · sigmoid(alpha · x), with clamps.
+    if config.number("swiglu_alpha", default=1.702) != 1.702:
+        raise Unreadable("swiglu_alpha is another than 1.702")
+    values |= {"activation": "quick_geglu", "glu_offset": 1}
+    values["glu_clamp"] = _plain(config.number("swiglu_limit", default=7.0))
     return {**values, "experts": experts}
 
 

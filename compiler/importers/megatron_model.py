@@ -120,10 +120,21 @@ def _shape(given: Arguments, draft: Draft, *, swiglu: bool) -> None:
     # Fused with the bias, gelu is its tanh form.
     fused = not given.has("--disable-bias-linear") and not given.has("--no-bias-gelu-fusion")
     gelu = "gelu_tanh" if fused else "gelu"
-    draft.set("model.activation", "swiglu" if swiglu else "relu2" if squared else gelu)
-    for name in ("--quick-geglu", "--openai-gelu"):
-        if given.has(name):
-            draft.lost.append(f"{name}: {gelu} is written")
+    quick = given.has("--quick-geglu")
+    plain = "swiglu" if swiglu else "relu2" if squared else gelu
+    draft.set("model.activation", "quick_geglu" if quick else plain)
+    clamp = given.text("--activation-func-clamp-value")
+    offset = given.real("--glu-linear-offset", 0.0)
+    if quick and clamp is not None:
+        draft.set("model.glu_clamp", number(given.real("--activation-func-clamp-value", 0.0)))
+    elif clamp is not None:
+        draft.lost.append(f"--activation-func-clamp-value {clamp}: quick_geglu alone is clamped")
+    if quick and offset:
+        draft.set("model.glu_offset", number(offset))
+    elif offset:
+        draft.lost.append(f"--glu-linear-offset {offset}: quick_geglu alone is moved")
+    if given.has("--openai-gelu"):
+        draft.lost.append(f"--openai-gelu: {gelu} is written")
     norm = given.text("--normalization", "LayerNorm")
     draft.set("model.norm", "rmsnorm" if norm == "RMSNorm" else "layernorm")
     draft.set("model.norm_eps", number(given.real("--norm-epsilon", 1e-5)))
@@ -131,7 +142,9 @@ def _shape(given: Arguments, draft: Draft, *, swiglu: bool) -> None:
         draft.set("model.bias", "qkv" if given.has("--add-qkv-bias") else "none")
     else:
         given.has("--add-qkv-bias")
-        draft.set("model.bias", "all")
+        # Where a model has biases, its router has one too.
+        mixture = "--num-experts" in given.values
+        draft.set("model.bias", "[qkv, out, mlp, router]" if mixture else "all")
 
 
 def _positions(given: Arguments, draft: Draft) -> None:

@@ -28,11 +28,12 @@ def _linear(
     count: int = 1,
     units: int | None = None,
 ) -> Iterator[Weight]:
-    """`name.weight` out × into, and `name.bias` out, cut with the weight's rows alone."""
+    """`name.weight` out × into, and `name.bias` out, cut with the weight's rows alone; of experts
+    always, since what is added on each rank of etp adds up."""
     row = Weight(f"{name}.weight", (out, into), kind, None, cut, expert, count, units)
     yield row
     if bias:
-        whole = cut != 0
+        whole = cut != 0 and not expert
         yield replace(
             row,
             name=f"{name}.bias",

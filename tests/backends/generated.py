@@ -6,6 +6,7 @@ from math import prod
 from random import Random
 
 MODELS = ("llama3-8b", "gpt2-xl", "qwen3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite")
+QUICK = "quick_geglu, glu_clamp = 7, glu_offset = 1"
 STRETCHED = (
     "llama3(factor = 8)",
     "yarn(factor = 32, original = 4096, truncate = off)",
@@ -64,7 +65,7 @@ def _model(random: Random) -> tuple[str, bool]:
         f"layers = {layers}, hidden = {heads * width}, heads = {heads}, head_dim = {width}",
         f"kv_heads = {pick((heads, 8))}, ffn = {pick((1024, 2816, 4096))}",
         f"vocab = {pick((32000, 50257, 65536))}, context = 8192",
-        f"activation = {pick(('swiglu', 'swiglu', 'gelu', 'gelu_tanh', 'relu2'))}",
+        f"activation = {pick(('swiglu', 'swiglu', QUICK, 'gelu', 'gelu_tanh', 'relu2'))}",
         f"norm = {pick(('rmsnorm', 'layernorm'))}, norm_eps = {pick(('1e-5', '1e-6'))}",
         f"bias = {pick(('none', 'none', 'qkv', 'all'))}",
         f"tied_embeddings = {pick(('on', 'off'))}, dropout = {pick(('0', '0.1'))}",
@@ -90,6 +91,8 @@ def _model(random: Random) -> tuple[str, bool]:
         parts = [f"count = {pick((8, 16))}, top_k = {pick((1, 2))}, ffn = 1024"]
         parts += [part for part in (shared, router, groups, layers_of, loss) if part]
         fields.append(f"experts {{ {', '.join(parts)} }}")
+        # Where Megatron has biases, its router has one too.
+        fields = [one.replace("bias = all", "bias = [qkv, out, mlp, router]") for one in fields]
     return "model {\n  " + "\n  ".join(fields) + "\n}\n", moe
 
 

@@ -59,8 +59,6 @@ REFUSED = {
         "node_limit",
     ),
     "a gate of nothing": ({"experts": "shared_gate = on"}, "shared_gate"),
-    "biases of experts": ({"more": "bias = [qkv, mlp]"}, "bias"),
-    "a bias of the router": ({"more": "bias = [router]"}, "bias"),
     "a correction in 16 bits": (
         {"experts": "router_bias = on", "train": "gradients = bf16"},
         "gradients",
@@ -93,6 +91,19 @@ def test_what_is_refused_at_its_field(name: str, tmp_path: Path) -> None:
     line = text[text.rfind("\n", 0, told[0].span.start) + 1 :].splitlines()[0]
     assert field in line
     assert not pipeline.emit(job, "torch").files if job.phases and not job.errors else True
+
+
+def test_biases_that_shares_do_not_divide(tmp_path: Path) -> None:
+    path = tmp_path / "job.par"
+    text = MODEL.format(
+        experts="", more=", head_dim = 32, bias = all", parallel="etp = 3, ep = 8, zero = 1",
+        train="", nodes=3, precision="bf16",
+    )  # fmt: skip
+    text = text.replace("hidden = 256", "hidden = 257").replace("ffn = 128", "ffn = 129")
+    path.write_text(text.replace("global_batch = 512", "global_batch = 480"))
+    told = [(error.code, error.message) for error in pipeline.check(path, ["torch"]).errors]
+    said = "target torch cannot express biases of experts of hidden = 257 over etp = 3"
+    assert told == [("B301", said)]
 
 
 def test_groups_that_are_nodes_keep_within_a_limit(tmp_path: Path) -> None:

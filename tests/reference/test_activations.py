@@ -10,6 +10,7 @@ activations = pytest.importorskip("transformers.activations")
 from parlay.compiler.backends.torch.model_layer import ACTIVATIONS as EMITTED  # noqa: E402
 from parlay.compiler.spec.blocks.model import ACTIVATIONS, GATED  # noqa: E402
 from parlay.reference.model import ACTIVATIONS as REFERENCE  # noqa: E402
+from parlay.runtime import activation  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 THEIRS = {
@@ -21,6 +22,7 @@ THEIRS = {
     "relu": "relu",
     "relu2": "relu2",
     "silu": "silu",
+    "quick_geglu": "quick_gelu",
 }
 
 
@@ -31,7 +33,7 @@ def test_same_numbers(name: str) -> None:
     bent = activations.ACT2FN[THEIRS[name]](x)
     wanted = bent * up if name in GATED else bent
     code = EMITTED[name].format(gate="x", up="up" if name in GATED else "x")
-    emitted = eval(code, {"F": F, "x": x, "up": up})
+    emitted = eval(code, {"F": F, "activation": activation, "x": x, "up": up})
     ours = REFERENCE[name](x) * (up if name in GATED else 1)
     torch.testing.assert_close(emitted, wanted, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-12)

@@ -25,6 +25,7 @@ from tests.reference.test_families import (  # noqa: E402
     LLAMA_LIKE,
     OURS,
     SIZES,
+    Turning,
     batch,
     compare,
     exact,
@@ -236,3 +237,70 @@ def test_the_auxiliary_loss() -> None:
     points = seen[0].flatten(0, 1) @ named["layers.0.mlp.router.weight"].T
     theirs = load_balancing_loss_func((points,), num_experts=8, top_k=2)
     assert float(beside.losses[0]) == pytest.approx(0.25 * float(theirs) / 2, rel=1e-6)
+
+
+class Halves(Turning):
+    """gpt-oss has an angle for each pair, not for each feature."""
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor, *_) -> tuple[torch.Tensor, ...]:
+        return tuple(part.chunk(2, dim=-1)[0] for part in super().forward(x, position_ids))
+
+
+def test_gpt_oss() -> None:
+    """Biases of router and experts, clamped gates, sinks, and a window in every second layer."""
+    model = scattered(
+        transformers.GptOssForCausalLM(
+            transformers.GptOssConfig(
+                **SIZES,
+                num_key_value_heads=2,
+                head_dim=8,
+                intermediate_size=40,
+                num_local_experts=8,
+                num_experts_per_tok=2,
+                sliding_window=5,
+                swiglu_limit=0.8,
+                rms_norm_eps=1e-5,
+                rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+                tie_word_embeddings=False,
+                attn_implementation="eager",
+                experts_implementation="eager",
+            )
+        )
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("bias") or "sinks" in name:
+                weight.normal_(std=0.3)
+    exact(model, theta=10000.0, width=8).model.rotary_emb = Halves(theta=10000.0, width=8)
+
+    def ours(model, of) -> dict[str, torch.Tensor]:
+        found = {}
+        for name, parameter in renamed({**LLAMA_LIKE, **BEFORE}, model, of).items():
+            if ".experts." not in name:
+                found[name] = parameter
+                continue
+            end = "bias" if name.endswith("_bias") else "weight"
+            name = name.removesuffix("_bias")
+            each = parameter if end == "bias" else parameter.transpose(1, 2)
+            if name.endswith("gate_up"):  # every second row is one of the gate
+                found[name.replace("gate_up", f"gate.{end}")] = each[:, ::2]
+                found[name.replace("gate_up", f"up.{end}")] = each[:, 1::2]
+            else:
+                found[f"{name}.{end}"] = each
+        return found
+
+    config = Config(
+        **OURS,
+        kv_heads=2,
+        ffn=1,
+        activation="quick_geglu",
+        glu_clamp=0.8,
+        glu_offset=1.0,
+        bias=["qkv", "out", "mlp", "router"],
+        sinks=True,
+        window_size=5,
+        window_every=2,
+        experts=Experts(**LAYER),
+    )
+    with wide():
+        compare(model, config, ours)

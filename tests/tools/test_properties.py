@@ -207,7 +207,9 @@ def test_more_memory_for_any_job(text: str, memory: int, more: int) -> None:
     def errors(size: int) -> set[str]:
         changed = re.sub(r'(node from "[^"]*")', rf"\1 {{ gpu {{ memory = {size}GB }} }}", text)
         assert changed != text
-        return {one.code for one in pipeline.checked(job_of(changed)).errors}
+        found = {one.code for one in pipeline.checked(job_of(changed)).errors}
+        # A state that does not fit is told in place of the peak, which is more.
+        return {"M204" if code == "M201" else code for code in found}
 
     assert errors(memory + more) <= errors(memory)
 

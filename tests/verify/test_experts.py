@@ -22,6 +22,12 @@ def model(experts: str = "", more: str = "") -> str:
     return f"model {{ {sizes} {more}, experts {{ count = 8, ffn = 96, {count}{experts} }} }}"
 
 
+OSS = (
+    "model { layers = 4, hidden = 64, heads = 8, kv_heads = 4, ffn = 160, vocab = 1000, "
+    "activation = quick_geglu, glu_clamp = 7, glu_offset = 1, bias = [qkv, out, mlp, router], "
+    "sinks = on, window(size = 16, every = 2), rope_scaling = yarn(factor = 32, original = 4096), "
+    "experts { count = 8, ffn = 96, top_k = 2 } }"
+)
 GROUPS = "router = sigmoid, router_bias = on, groups = 4, top_groups = 2, top_k = 4"
 
 LAYOUTS = {
@@ -64,6 +70,20 @@ LAYOUTS = {
     "cp 2, pp 2, sequences over ranks that hold other experts": par(
         "cp = 2, pp = 2, ep = 2", gpus=4, model=model("aux_loss = 0.01, z_loss = 0.01")
     ),
+    "gpt-oss: biases, clamped gates, ep 2, etp 2, ZeRO-1": par(
+        "tp = 2, dp = 2, ep = 2, etp = 2, zero = 1", gpus=4, model=OSS
+    ),
+    "gpt-oss, ZeRO-3, two ranks with the same experts, activations again": par(
+        "tp = 2, dp = 2, ep = 2, zero = 3",
+        gpus=4,
+        model=OSS,
+        train="recompute = selective(activation)",
+    ),
+    "gpt-oss, ZeRO-2, stages, shared experts": par(
+        "pp = 2, dp = 2, ep = 2, zero = 2",
+        gpus=4,
+        model=OSS.replace("count = 8", "count = 8, shared = 1, dense_layers = 1, z_loss = 0.01"),
+    ),
     "weight gradients put off": par(
         "pp = 2, dp = 2, ep = 2, schedule = zero_bubble", gpus=4, model=model("shared = 1")
     ),
@@ -99,6 +119,8 @@ def chosen(change: str) -> Edit:
     new = f"visit(tokens, chosen._replace(weights={change}), "
     return replaced("model.py", "visit(tokens, chosen, ", new)
 
+
+BIASED = par("dp = 2, ep = 1, etp = 2", gpus=2, model=OSS)
 
 FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
     "combined without weights": (
@@ -136,6 +158,21 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         COPIED,
         replaced("mesh.py", 'EXPERT_ORDER = ("ep", "edp")', 'EXPERT_ORDER = ("edp", "ep")'),
         {"collectives"},
+    ),
+    "gates that are not clamped": (
+        BIASED,
+        replaced("model.py", "clamp=self.clamp, ", ""),
+        {"loss", "gradients"},
+    ),
+    "biases of other features than the rank's own": (
+        BIASED,
+        replaced("model.py", "summed=mesh.etp)", "summed=mesh.etp)\n        self.down.first = 0"),
+        {"gradients"},
+    ),
+    "a router that leaves its bias out": (
+        BIASED,
+        replaced("model.py", "self.router.bias, ", ""),
+        {"gradients"},
     ),
     "a correction that stays": (
         STEERED,

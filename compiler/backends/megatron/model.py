@@ -104,6 +104,13 @@ def _feed_forward(phase: Phase, model: Model) -> Iterator[Piece]:
     match model.activation:
         case "swiglu":
             yield given("--swiglu", path="model.activation")
+        case "quick_geglu":
+            yield given("--quick-geglu", path="model.activation")
+            if model.glu_clamp is not None:
+                yield given(
+                    "--activation-func-clamp-value", model.glu_clamp, path="model.glu_clamp"
+                )
+            yield given("--glu-linear-offset", model.glu_offset, path="model.glu_offset")
         case "relu2":
             yield given("--squared-relu", path="model.activation")
             if "mlp" in model.bias:
@@ -120,12 +127,20 @@ def _feed_forward(phase: Phase, model: Model) -> Iterator[Piece]:
                 phase,
                 "model.activation",
                 field(phase, "model.activation"),
-                help=["it expresses `swiglu`, `gelu`, `relu2`, and `gelu_tanh` with biases"],
+                help=[
+                    "it expresses `swiglu`, `quick_geglu`, `gelu`, `relu2`, and `gelu_tanh` with "
+                    "biases"
+                ],
             )
+    if model.activation != "quick_geglu":
+        for name in ("glu_clamp", "glu_offset"):
+            if getattr(model, name):
+                words = "`quick_geglu` alone is clamped and moved"
+                yield refused(phase, f"model.{name}", f"`{name}`", words=words)
     if model.bias in BIASES:
         for option in BIASES[model.bias]:
             yield given(option, path="model.bias")
-    elif model.bias != ALL_BIASES:
+    elif model.bias != ALL_BIASES + ("router",) * (model.experts is not None):
         yield refused(
             phase,
             "model.bias",

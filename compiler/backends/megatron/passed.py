@@ -19,6 +19,8 @@ PLACE: Final = "target.megatron.options."
 GOVERNED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("add_bias_linear", "add_qkv_bias"), "model.bias"),
     **dict.fromkeys(("swiglu", "squared_relu", "quick_geglu", "openai_gelu"), "model.activation"),
+    "activation_func_clamp_value": "model.glu_clamp",
+    "glu_linear_offset": "model.glu_offset",
     **dict.fromkeys(("group_query_attention", "num_query_groups"), "model.kv_heads"),
     "qk_layernorm": "model.qk_norm",
     "softmax_type": "model.sinks",

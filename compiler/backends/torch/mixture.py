@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch.linears import BODY, recomputed
-from parlay.compiler.backends.torch.model_layer import ACTIVATIONS, inputs
+from parlay.compiler.backends.torch.linears import BODY, bias_argument, recomputed
+from parlay.compiler.backends.torch.model_layer import bent, clamps, inputs
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call, comment, says, tuple_of
 from parlay.compiler.spec.blocks import Experts
@@ -35,9 +35,14 @@ def context(structure: Structure) -> dict[str, Any]:
 
 def dealt(structure: Structure) -> Iterator[tuple[str, int]]:
     """The ends of the names of all weights of routed experts, and the dim that etp cuts."""
+    biased = "mlp" in structure.model.bias
     for name in inputs(structure):
         yield f"experts.{name}.weight", 1
+        if biased:
+            yield f"experts.{name}.bias", 1
     yield "experts.down.weight", 2
+    if biased:
+        yield "experts.down.bias", 1
 
 
 def arguments(structure: Structure) -> str:
@@ -55,11 +60,14 @@ def _codes(lines: list[str]) -> list[Code]:
 def _held_init(structure: Structure) -> list[str]:
     count = "e.count // mesh.ep.size" if "ep" in structure.dealt else "e.count"
     width = "e.ffn // mesh.etp.size" if "etp" in structure.dealt else "e.ffn"
+    biased = ", bias=True" if "mlp" in structure.model.bias else ""
+    summed = ", summed=mesh.etp" if biased and "etp" in structure.dealt else ""
     return [
         "m, e = plan.model, plan.model.experts",
+        *clamps(structure),
         f"held, ffn = {count}, {width}",
-        *(f"self.{part} = Grouped(held, m.hidden, ffn)" for part in inputs(structure)),
-        "self.down = Grouped(held, ffn, m.hidden)",
+        *(f"self.{part} = Grouped(held, m.hidden, ffn{biased})" for part in inputs(structure)),
+        f"self.down = Grouped(held, ffn, m.hidden{biased}{summed})",
     ]
 
 
@@ -67,16 +75,15 @@ def _held_forward(structure: Structure) -> list[str]:
     if "activation" in structure.recomputed:
         made = ", ".join(f"self.{part}(x, counts)" for part in inputs(structure))
         return [f"return {recomputed('self.out', f'{made}, counts')}"]
-    bent = ACTIVATIONS[structure.model.activation]
-    made = bent.format(gate="self.gate(x, counts)", up="self.up(x, counts)")
-    return [f"return self.down({made}, counts)"]
+    before, y = bent(structure, gate="self.gate(x, counts)", up="self.up(x, counts)")
+    return [*before, f"return self.down({y}, counts)"]
 
 
 def _held_out(structure: Structure) -> list[str]:
     if "activation" not in structure.recomputed:
         return []
-    bent = ACTIVATIONS[structure.model.activation].format(gate="gate", up="up")
-    return [f"return self.down({bent}, counts)"]
+    before, y = bent(structure, gate="gate", up="up")
+    return [*before, f"return self.down({y}, counts)"]
 
 
 # ── A layer's mixture ─────────────────────────────────────────────────────────
@@ -108,7 +115,8 @@ def _init(structure: Structure, experts: Experts) -> list[str]:
         cuts = [f"mesh.{axis}" for axis in structure.sequence_axes]
         given += [f"axes={tuple_of(cuts)}"] if cuts else []
         lines += call("self.balance = router.Balance(", given, indent=BODY)
-    lines.append("self.router = nn.Linear(m.hidden, e.count, bias=False)")
+    router = bias_argument(structure, "router")
+    lines.append(f"self.router = nn.Linear(m.hidden, e.count{router})")
     if experts.router_bias:
         lines.append("self.router.correction = nn.Parameter(torch.empty(e.count))")
     held = "plan, mesh" if structure.routes else "plan"
@@ -135,10 +143,11 @@ def _forward(structure: Structure, experts: Experts) -> list[str]:
         asked += ["groups=self.groups", "top_groups=self.top_groups"]
     asked += ["correction=self.router.correction"] if experts.router_bias else []
     asked += ["balance=self.balance"] if experts.aux_loss or experts.z_loss else []
+    biased = ["self.router.bias"] if "router" in structure.model.bias else []
     lines.append("tokens = x.flatten(0, 1)")
     lines += call(
         f"chosen = router.{experts.router}(",
-        ["tokens", "self.router.weight", *asked],
+        ["tokens", "self.router.weight", *biased, *asked],
         indent=BODY,
     )
     axes = [f"{axis}=self.{axis}" for axis in structure.dealt]

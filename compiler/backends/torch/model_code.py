@@ -23,7 +23,8 @@ def context(structure: Structure) -> dict[str, Any]:
     tp, pp, sp = structure.tp, structure.pp, structure.sp
     cuts = ["tp"] * tp + ["cp"] * bool(structure.context)
     imports = []
-    pieces = ["attention"] if attention_code.calls_attention(structure) else []
+    pieces = ["activation"] if structure.model.activation == "quick_geglu" else []
+    pieces += ["attention"] if attention_code.calls_attention(structure) else []
     pieces += ["context"] if structure.context else []
     if tp and structure.model.mla is not None:
         pieces += ["latent", "tensor"]

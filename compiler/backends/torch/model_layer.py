@@ -15,6 +15,7 @@ ACTIVATIONS: Final = {
     "swiglu": "F.silu({gate}) * {up}",
     "geglu": "F.gelu({gate}) * {up}",
     "geglu_tanh": 'F.gelu({gate}, approximate="tanh") * {up}',
+    "quick_geglu": "activation.quick_geglu({gate}, {up})",
     "gelu": "F.gelu({up})",
     "gelu_tanh": 'F.gelu({up}, approximate="tanh")',
     "relu": "F.relu({up})",
@@ -76,6 +77,7 @@ def _mlp_init(structure: Structure) -> list[str]:
     width = f"{ffn} // self.tp.size" if tp else ffn
     return [
         "m, self.tp = plan.model, mesh.tp" if tp else "m = plan.model",
+        *clamps(structure),
         *(
             line
             for part in inputs(structure)
@@ -95,30 +97,51 @@ def _mlp_says(structure: Structure) -> str:
 
 def _mlp_forward(structure: Structure) -> list[str]:
     model, parts = structure.model, inputs(structure)
-    bent = ACTIVATIONS[model.activation]
     again = "activation" in structure.recomputed
     if not structure.tp:
         if again:
             made = ", ".join(f"self.{part}(x)" for part in parts)
             return [f"return {recomputed('self.out', made)}"]
-        return [f"return self.down({bent.format(gate='self.gate(x)', up='self.up(x)')})"]
+        before, y = bent(structure, gate="self.gate(x)", up="self.up(x)")
+        return [*before, f"return self.down({y})"]
     function = "gather_column" if structure.sp else "column"
     biased = "mlp" in model.bias
     arguments = column(structure, tuple(f"self.{part}" for part in parts), "x", biased=biased)
     lines = call(f"{', '.join(parts)} = {structure.linears}.{function}(", arguments, indent=BODY)
     if again:
         return [*lines, f"return {recomputed('self.out', ', '.join(parts))}"]
-    return [*lines, *row(structure, bent.format(gate="gate", up="up"), "down", biased=biased)]
+    before, y = bent(structure, gate="gate", up="up")
+    return [*lines, *before, *row(structure, y, "down", biased=biased)]
 
 
 def _mlp_out(structure: Structure) -> list[str]:
     """The body of `out`, which is computed again on its own; none where it is not."""
     if "activation" not in structure.recomputed:
         return []
-    bent = ACTIVATIONS[structure.model.activation].format(gate="gate", up="up")
+    before, y = bent(structure, gate="gate", up="up")
     if structure.tp:
-        return row(structure, bent, "down", biased="mlp" in structure.model.bias)
-    return [f"return self.down({bent})"]
+        return [*before, *row(structure, y, "down", biased="mlp" in structure.model.bias)]
+    return [*before, f"return self.down({y})"]
+
+
+def clamps(structure: Structure) -> list[str]:
+    """What an activation is told."""
+    told = {"clamp": structure.model.glu_clamp, "offset": structure.model.glu_offset}
+    given = [name for name, value in told.items() if value]
+    if not given:
+        return []
+    names, sizes = (", ".join(f"{at}{name}" for name in given) for at in ("self.", "m.glu_"))
+    return [f"{names} = {sizes}"]
+
+
+def bent(structure: Structure, *, gate: str, up: str) -> tuple[list[str], str]:
+    """The activation of what linears make: lines before it, and an expression."""
+    model = structure.model
+    told = [name for name in ("clamp", "offset") if getattr(model, f"glu_{name}")]
+    if not told:
+        return [], ACTIVATIONS[model.activation].format(gate=gate, up=up)
+    given = [gate, up, *(f"{name}=self.{name}" for name in told)]
+    return call(f"y = activation.{model.activation}(", given, indent=BODY), "y"
 
 
 def inputs(structure: Structure) -> tuple[str, ...]:

@@ -166,6 +166,10 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
         found["rope_scaling"] = model.rope["scaling"]
     if model.position == "rope" and model.rope_scaling is not None:
         found |= _stretched(model, model.rope_scaling)
+    if model.glu_clamp is not None:
+        found["glu_clamp"] = model.glu_clamp
+    if model.glu_offset:
+        found["glu_offset"] = model.glu_offset
     if model.softcap and model.softcap["attention"]:
         found["attention_cap"] = model.softcap["attention"]
     if model.window and windowed(model, train):

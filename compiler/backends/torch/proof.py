@@ -129,6 +129,8 @@ def _structure(model: Model) -> dict[str, Any]:
         "norm": model.norm,
         "norm_bias": model.norm_bias,
         "activation": model.activation,
+        "glu_clamp": model.glu_clamp,
+        "glu_offset": model.glu_offset,
         "norm_placement": model.norm_placement,
         "embedding_norm": model.embedding_norm,
         "final_norm": model.final_norm,

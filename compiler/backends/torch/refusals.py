@@ -203,6 +203,7 @@ def _compile(phase: Phase) -> Iterator[Diagnostic]:
         "model.softcap": model.softcap is not None and model.softcap["attention"] > 0,
         "model.position": model.position == "alibi",
         "model.sinks": model.sinks,
+        "model.activation": model.activation == "quick_geglu",
         "train.lora": train.lora is not None,
         "train.recompute": train.recompute is not None and "norm" in train.recompute.flags,
     }

@@ -24,12 +24,13 @@ def expert_refusals(
         return error(CODE, said, place, label, help=[help] if help else [])
 
     yield from _of_routing(phase, experts, parallel, refused)
-    if biases := [name for name in ("mlp", "router") if name in (model.bias or ())]:
+    shares = parallel.etp
+    if "mlp" in (model.bias or ()) and shares and model.hidden and model.hidden % shares:
         yield refused(
             "model.bias",
-            f"biases of {' and '.join(biases)} with experts yet",
-            "experts and their router have weights alone",
-            "`bias = [qkv, out]` gives the others",
+            f"biases of experts of hidden = {model.hidden} over etp = {shares}",
+            f"each rank adds those of hidden / {shares} features",
+            "a width that etp divides",
         )
     known = None not in (parallel.zero, parallel.dp, parallel.cp, parallel.tp)
     if known and parallel.zero > 1 and parallel.dp * parallel.cp == 1 and _copied(parallel):

@@ -62,6 +62,14 @@ def model_refusals(
             words="one norm serves inputs alone",
             help="`norm_placement = before`, or `shared_norm = off`",
         )
+    told = [name for name in ("glu_clamp", "glu_offset") if getattr(model, name)]
+    if told and model.activation != "quick_geglu":
+        yield refused(
+            f"model.{told[0]}",
+            f"`{told[0]}` with `activation = {model.activation}`",
+            words="`quick_geglu` alone is clamped and moved",
+            help="`activation = quick_geglu`",
+        )
     if model.position == "learned" and model.context is None:
         yield refused(
             "model.position",

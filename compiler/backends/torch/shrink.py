@@ -27,6 +27,8 @@ from parlay.compiler.spec.blocks import Experts, Mla, Model, Parallel, Spec, Tra
 from parlay.compiler.spec.schema import Setting
 
 MOST_RANKS: Final = 8
+CLAMP: Final = 0.05
+"""What clamps some of the few features of a small model, and not all."""
 ORIGINAL: Final = 64
 """Tokens that the positions of a small model were made for before they were stretched."""
 WINDOW: Final = 3
@@ -200,6 +202,7 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool, beyon
         ffn=20 * tp,
         vocab=vocab - 1 if padded else vocab,
         context=None if model.context is None else 2 if dynamic and beyond else 64,
+        glu_clamp=None if model.glu_clamp is None else CLAMP,
         rope=rope,
         rope_scaling=stretched,
         window=window,

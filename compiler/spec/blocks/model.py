@@ -31,10 +31,10 @@ from parlay.dsl.units import Dimension
 whole = count  # `Experts` has a field called count
 
 ACTIVATIONS = (
-    *("swiglu", "geglu", "geglu_tanh"),
+    *("swiglu", "geglu", "geglu_tanh", "quick_geglu"),
     *("gelu", "gelu_tanh", "relu", "relu2", "silu"),
 )
-GATED = ("swiglu", "geglu", "geglu_tanh")
+GATED = ("swiglu", "geglu", "geglu_tanh", "quick_geglu")
 BIASED = ("qkv", "out", "mlp", "router", "head")
 
 
@@ -229,6 +229,15 @@ class Model:
     vocab: int = count("vocab", "Rows of the embedding, before padding.")
     context: int | None = count("context", "Longest sequence that positions are made for.", None)
     activation: str = choice("activation", ACTIVATIONS, "Activation of the MLP.", "swiglu")
+    glu_clamp: float | None = real(
+        "glu_clamp",
+        "With `quick_geglu`: what a gate is at most, and the size of what it multiplies.",
+        None,
+        above=0,
+    )
+    glu_offset: float = real(
+        "glu_offset", "With `quick_geglu`: what is added to what a gate multiplies.", 0.0
+    )
     norm: str = choice("norm", ("rmsnorm", "layernorm"), "Kind of the norms.", "rmsnorm")
     norm_placement: str = choice(
         "norm_placement",

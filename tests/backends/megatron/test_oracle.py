@@ -97,7 +97,14 @@ def test_examples_are_accepted(oracle: Oracle) -> None:
         assert answer["accepted"], (path.stem, answer["why"])
 
 
-COUNTED = ("deepseek-v3", "gpt2-xl-8gpu", "llama-70b-64gpu", "mixtral-8x22b", "sc21-gpt-1t")
+COUNTED = (
+    "deepseek-v3",
+    "gpt-oss-20b",
+    "gpt2-xl-8gpu",
+    "llama-70b-64gpu",
+    "mixtral-8x22b",
+    "sc21-gpt-1t",
+)
 
 
 @pytest.mark.timeout(600)

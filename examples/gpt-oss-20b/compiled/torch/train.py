@@ -1,0 +1,175 @@
+"""Trains gpt-oss-20b.par: dp 16 with ZeRO-1, ep 8.
+
+Computes in bf16 over fp32 masters. Sizes stand in plan.json. `bash launch.sh` starts the ranks.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from mesh import build as build_mesh
+from model import EXPERTS, Model
+from parlay.runtime import init, precision
+from parlay.runtime.checkpoint import Checkpoints
+from parlay.runtime.data import Loader
+from parlay.runtime.health import Health, must_be_finite
+from parlay.runtime.log import Log
+from parlay.runtime.loss import valid_labels
+from parlay.runtime.mesh import Mesh
+from parlay.runtime.optimizer import AdamW
+from parlay.runtime.parts import GradientParts, WeightParts
+from parlay.runtime.pipeline import Batch
+from parlay.runtime.plan import Plan
+from parlay.runtime.schedule import cosine
+from parlay.runtime.shard import ShardedGradients
+from parlay.runtime.stop import Stop
+from parlay.runtime.weights import Dealt, Weights
+from torch import Tensor
+
+# ── Job ───────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    plan: Plan
+    mesh: Mesh
+    model: Model
+    weights: WeightParts
+    gradients: GradientParts
+    optimizer: AdamW
+    data: Loader
+
+
+def build(plan: Plan) -> Job:
+    # parallel.order = [tp, cp, dp, pp] (default)
+    mesh = build_mesh(plan)
+
+    # model.layers = 24 (gpt-oss-20b)
+    with torch.device("meta"):
+        model = Model(plan, mesh)
+
+    # train.precision = bf16 (gpt-oss-20b.par:23), train.gradients = fp32 (default)
+    compute = precision.dtype(plan.dtypes.compute)
+    dealt = Dealt(EXPERTS, ep=mesh.ep)
+    weights = WeightParts(
+        common=Weights(model, dtype=compute, device=mesh.device, multiple=mesh.dp.size),
+        experts=Weights(
+            model, dtype=compute, device=mesh.device, dealt=dealt, multiple=mesh.edp.size
+        ),
+    )
+    init.fill(model, plan=plan, dealt=dealt)
+    gradients = GradientParts(
+        common=ShardedGradients(
+            weights.common, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.dp
+        ),
+        experts=ShardedGradients(
+            weights.experts, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.edp
+        ),
+    )
+
+    # train.optimizer = adamw(...) (gpt-oss-20b.par:25),
+    # train.master = fp32 (derived)
+    optimizer = AdamW(
+        weights,
+        gradients,
+        master=precision.dtype(plan.dtypes.master),
+        states=precision.dtype(plan.dtypes.optimizer),
+        betas=plan.optimizer.betas,
+        eps=plan.optimizer.eps,
+        weight_decay=plan.optimizer.weight_decay,
+    )
+    return Job(
+        plan=plan,
+        mesh=mesh,
+        model=model,
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        # data.format = megatron (gpt-oss-20b.par:31)
+        data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
+    )
+
+
+# ── Forward and backward ──────────────────────────────────────────────────────
+
+
+def backward(job: Job, batch: Batch) -> Tensor:
+    """Gradients summed over every axis; the mean loss of the global batch."""
+    mesh, device = job.mesh, job.mesh.device
+    valid = valid_labels(batch, device=device, axis=mesh.dp)
+    losses = []
+    for tokens, labels in batch:
+        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        loss.backward()
+        losses.append(loss.detach())
+    loss = torch.stack(losses).sum()
+    dist.all_reduce(loss, group=mesh.dp.group)
+
+    # parallel.dp = 16 (gpt-oss-20b.par:15), parallel.zero = 1 (gpt-oss-20b.par:16)
+    job.gradients.common.reduce_scatter(axis=mesh.dp)
+
+    # parallel.ep = 8 (gpt-oss-20b.par:14): each expert has seen the tokens of its ep and etp ranks.
+    job.gradients.experts.reduce_scatter(axis=mesh.edp)
+    return loss
+
+
+# ── Update ────────────────────────────────────────────────────────────────────
+
+
+def learning_rate(plan: Plan, step: int) -> float:
+    """train.lr_schedule = cosine(warmup = 100, min_lr = 10e-7) (gpt-oss-20b.par:26)"""
+    return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
+
+
+def update(job: Job, step: int) -> Tensor:
+    """The optimizer step; returns the norm of the gradients before they were clipped."""
+    # train.clip = 1 (gpt-oss-20b.par:27)
+    norm = job.gradients.norm(over=job.mesh.world)
+    must_be_finite(norm, job.gradients, step=step)
+    job.gradients.clip(norm, limit=job.plan.clip)
+
+    job.optimizer.step(lr=learning_rate(job.plan, step))
+    job.weights.common.all_gather(axis=job.mesh.dp)
+    job.weights.experts.all_gather(axis=job.mesh.edp)
+    job.gradients.clear()
+    return norm
+
+
+# ── Loop ──────────────────────────────────────────────────────────────────────
+
+
+def main() -> None:
+    folder = Path(__file__).parent
+    job = build(Plan.load(folder / "plan.json"))
+    mesh = job.mesh
+
+    # checkpoint.path = checkpoints (gpt-oss-20b.par:32), checkpoint.every = 100
+    # (gpt-oss-20b.par:32)
+    saves = Checkpoints(job.plan, job.optimizer, folder=folder)
+    start = saves.resume()
+    job.weights.common.all_gather(axis=mesh.dp)
+    job.weights.experts.all_gather(axis=mesh.edp)
+    stop = Stop(mesh.device)
+
+    writes = mesh.dp.first
+    log = Log(job.plan, writes=writes, folder=folder, start=start)
+    health = Health(job.plan, writes=writes, device=mesh.device)
+    for step in range(start, job.plan.steps):
+        loss = backward(job, health.over(step, job.data.batch(step)))
+        norm = update(job, step)
+        health.after(step, loss=loss, grad_norm=norm)
+        log.step(step=step, loss=loss, grad_norm=norm, lr=learning_rate(job.plan, step))
+        stopping = stop.asked()
+        saves.after(step, now=stopping)
+        if stopping:
+            break
+    saves.wait()
+    health.close()
+    log.close()
+    dist.destroy_process_group()
+    stop.leave()
+
+
+if __name__ == "__main__":
+    main()
