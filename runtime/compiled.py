@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parlay.runtime.units import stages_of
+from parlay.runtime.unit_members import stages_of
 from torch import nn
 
 

@@ -2,10 +2,7 @@
 
 Queries are [b, heads, s/n, d], keys [b, kv_heads, s/n, d] and values [b, kv_heads, s/n, e] of the
 tokens of one rank; attention is causal over all s of them, the score of a query and a key is
-q·k / √d. Which tokens a rank has:
-
-    head_tail   chunks r and 2n-1-r of 2n: under a causal mask every rank has the same work
-    piece       piece r of n
+q·k / √d. Which tokens a rank has, `context_tokens` says.
 
 `ring` and `gathered` take tokens as `head_tail` deals them out, `to_heads` and `to_sequence` either
 way. Each docstring says what is sent forward and backward, in the dtype of the keys. Outputs of
@@ -22,58 +19,14 @@ import torch.distributed as dist
 from parlay.runtime import attention
 from parlay.runtime.attention import block, block_gradients
 from parlay.runtime.collectives import all_gather, reduce_scatter
+from parlay.runtime.context_heads import to_heads, to_sequence
+from parlay.runtime.context_tokens import head_tail, joined, parted, piece, rows_of
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# ── Tokens of a rank ──────────────────────────────────────────────────────────
-
-
-def head_tail(s: int, *, axis: Axis, device: torch.device | None = None) -> Tensor:
-    """The positions [s/n] of this rank's tokens: chunks r and 2n-1-r of 2n, int64."""
-    rows = _rows(_chunk(s, 2 * axis.size), axis)
-    return torch.cat([torch.arange(one.start, one.stop, device=device) for one in rows])
-
-
-def piece(s: int, *, axis: Axis, device: torch.device | None = None) -> Tensor:
-    """The positions [s/n] of this rank's tokens: piece r of n, int64."""
-    size = _chunk(s, axis.size)
-    return torch.arange(axis.rank * size, (axis.rank + 1) * size, device=device)
-
-
-def _chunk(s: int, chunks: int) -> int:
-    size, rest = divmod(s, chunks)
-    if rest:
-        raise ValueError(f"a sequence of {s} does not divide into {chunks} chunks")
-    return size
-
-
-def _rows(chunk: int, axis: Axis) -> tuple[range, range]:
-    """The positions of chunks r and 2n-1-r of `chunk` tokens."""
-    first, last = axis.rank, 2 * axis.size - 1 - axis.rank
-    return range(first * chunk, (first + 1) * chunk), range(last * chunk, (last + 1) * chunk)
-
-
-def _joined(parts: Tensor, *, folded: bool) -> Tensor:
-    """[n, b, heads, s/n, d], by rank -> [b, heads, s, d], by position.
-
-    `folded` says that ranks have chunks r and 2n-1-r: then the first chunks of all ranks come
-    first, and behind them the second ones, those of the last rank first.
-    """
-    if not folded:
-        return parts.permute(1, 2, 0, 3, 4).flatten(2, 3)
-    heads, tails = parts.unflatten(3, (2, -1)).unbind(3)
-    return torch.cat([heads, tails.flip(0)]).permute(1, 2, 0, 3, 4).flatten(2, 3)
-
-
-def _parted(x: Tensor, n: int, *, folded: bool) -> Tensor:
-    """[b, heads, s, d], by position -> [n, b, heads, s/n, d], by rank."""
-    if not folded:
-        return x.unflatten(2, (n, -1)).permute(2, 0, 1, 3, 4).contiguous()
-    heads, tails = x.unflatten(2, (2 * n, -1)).permute(2, 0, 1, 3, 4).chunk(2)
-    return torch.cat([heads, tails.flip(0)], dim=3)
-
+__all__ = ["gathered", "head_tail", "piece", "ring", "to_heads", "to_sequence"]
 
 # ── Ring ──────────────────────────────────────────────────────────────────────
 
@@ -298,7 +251,7 @@ class _Again(torch.autograd.Function):
     ) -> Tensor:
         own = torch.cat([k, v], dim=-1)
         ctx.axis, ctx.widths = axis, (k.shape[-1], v.shape[-1])
-        rows = _rows(q.shape[2] // 2, axis)
+        rows = rows_of(q.shape[2] // 2, axis)
         ctx.asked = {"window": window, "cap": cap, "slopes": slopes, "rows": rows}
         ctx.save_for_backward(q, own, sinks)
         keys, values = _gather(own, axis).split(ctx.widths, dim=-1)
@@ -322,7 +275,7 @@ class _Again(torch.autograd.Function):
 def _before(tokens: int, axis: Axis) -> list[tuple[slice, slice]]:
     """Each chunk of this rank's queries, and the keys up to its last one."""
     half = tokens // 2
-    first, last = _rows(half, axis)
+    first, last = rows_of(half, axis)
     return [
         (slice(half), slice(first.stop)),
         (slice(half, None), slice(last.stop)),
@@ -333,88 +286,12 @@ def _gather(own: Tensor, axis: Axis) -> Tensor:
     """[b, heads, s/n, d] -> [b, heads, s, d]"""
     parts = own.new_empty(axis.size, *own.shape)
     all_gather(parts.flatten(0, 1), own.contiguous(), group=axis.group)
-    return _joined(parts, folded=True)
+    return joined(parts, folded=True)
 
 
 def _scatter(whole: Tensor, axis: Axis) -> Tensor:
     """[b, heads, s, d] -> [b, heads, s/n, d], summed over the ranks."""
-    parts = _parted(whole, axis.size, folded=True)
+    parts = parted(whole, axis.size, folded=True)
     own = torch.empty_like(parts[0])
     reduce_scatter(own, parts.flatten(0, 1), group=axis.group)
     return own
-
-
-# ── Heads for pieces of the sequence ──────────────────────────────────────────
-
-
-def to_heads(
-    q: Tensor, k: Tensor, v: Tensor, *, axis: Axis, folded: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    """All heads of a piece of the sequence -> a part of the heads, over the whole of it:
-    [b, heads, s/n, d] -> [b, heads/n, s, d] (arXiv:2309.14509).
-
-    Fewer key/value heads than ranks are copied. `folded` says that ranks have the tokens of
-    `head_tail`, not of `piece`.
-
-    Forward: all_to_all of the queries, another of keys and values together. Backward: both again.
-    """
-    kv_heads, widths = k.shape[1], (k.shape[-1], v.shape[-1])
-    pair = torch.cat([k, v], dim=-1)
-    if kv_heads < axis.size:
-        pair = pair.repeat_interleave(axis.size // kv_heads, 1)
-    query: Tensor = _ToHeads.apply(q, axis, folded)
-    pair = _ToHeads.apply(pair, axis, folded)
-    keys, values = pair.split(widths, dim=-1)
-    return query, keys, values
-
-
-def to_sequence(x: Tensor, *, axis: Axis, folded: bool = False) -> Tensor:
-    """The way back: [b, heads/n, s, d] -> [b, heads, s/n, d].
-
-    Forward: all_to_all. Backward: all_to_all.
-    """
-    out: Tensor = _ToSequence.apply(x, axis, folded)
-    return out
-
-
-class _ToHeads(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: Axis, folded: bool) -> Tensor:
-        ctx.axis, ctx.folded = axis, folded
-        return _dealt(x, axis, folded)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _collected(gradient, ctx.axis, ctx.folded), None, None
-
-
-class _ToSequence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, axis: Axis, folded: bool) -> Tensor:
-        ctx.axis, ctx.folded = axis, folded
-        return _collected(x, axis, folded)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _dealt(gradient, ctx.axis, ctx.folded), None, None
-
-
-def _dealt(x: Tensor, axis: Axis, folded: bool) -> Tensor:
-    """[b, heads, s/n, d] -> [b, heads/n, s, d]"""
-    return _joined(_exchanged(x.unflatten(1, (axis.size, -1)).movedim(1, 0), axis), folded=folded)
-
-
-def _collected(x: Tensor, axis: Axis, folded: bool) -> Tensor:
-    """[b, heads/n, s, d] -> [b, heads, s/n, d]"""
-    parts = _exchanged(_parted(x, axis.size, folded=folded), axis)
-    return parts.movedim(0, 1).flatten(1, 2)
-
-
-def _exchanged(parts: Tensor, axis: Axis) -> Tensor:
-    """[n, ...]: part i goes to rank i, and part i comes from it."""
-    parts = parts.contiguous()
-    came = torch.empty_like(parts)
-    dist.all_to_all_single(came, parts, group=axis.group)
-    return came

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from parlay.runtime.units import FIRST_UNIT, UnitWeights, children, stages_of
+from parlay.runtime.unit_members import FIRST_UNIT, children, stages_of
+from parlay.runtime.units import UnitWeights
 from torch import Tensor, nn
 from torch.autograd import Variable
 

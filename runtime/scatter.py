@@ -19,7 +19,8 @@ from parlay.runtime import deferred
 from parlay.runtime.collectives import reduce_scatter, together
 from parlay.runtime.mesh import Axis
 from parlay.runtime.shard import Owned, Slice, slices
-from parlay.runtime.units import FIRST_UNIT, Unit, UnitWeights
+from parlay.runtime.unit_members import FIRST_UNIT
+from parlay.runtime.units import Unit, UnitWeights
 from parlay.runtime.weights import Place, Region, end_of
 from torch import Tensor
 

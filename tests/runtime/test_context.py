@@ -90,10 +90,10 @@ def test_every_token_is_on_one_rank_and_comes_back(n: int, chunk: int, folded: b
     at = [deal(s, axis=axis(rank, n)) for rank in range(n)]
     assert sorted(torch.cat(at).tolist()) == list(range(s))
     x = torch.randn(2, 3, s, 4)
-    parts = context._parted(x, n, folded=folded)
+    parts = context.parted(x, n, folded=folded)
     for rank in range(n):
         assert torch.equal(parts[rank], x[:, :, at[rank]])
-    assert torch.equal(context._joined(parts, folded=folded), x)
+    assert torch.equal(context.joined(parts, folded=folded), x)
     if folded:  # as many pairs of a query and a key that it sees on every rank
         assert len({int((one + 1).sum()) for one in at}) == 1
 

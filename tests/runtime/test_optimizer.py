@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from parlay.runtime import optimizer as module  # noqa: E402
+from parlay.runtime import masters  # noqa: E402
 from parlay.runtime.checkpoint import Checkpoints  # noqa: E402
 from parlay.runtime.optimizer import SGD, LeanAdamW, Optimizer  # noqa: E402
 from parlay.runtime.plan import Plan  # noqa: E402
@@ -26,7 +26,7 @@ ADAM: dict[str, Any] = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of several chunks, the last of which is a part of one."""
-    monkeypatch.setattr(module, "CHUNK", 8)
+    monkeypatch.setattr(masters, "CHUNK", 8)
 
 
 def built(weights: torch.dtype, *, of: type[Optimizer], master: torch.dtype, **given: Any) -> Any:
