@@ -54,8 +54,6 @@ def export(
     """The new folder `to`, of the save `save`; `start` is what training started from."""
     if os.path.lexists(to):
         raise CheckpointError(f"{to} is there already")
-    if start is not None and not is_folder(start):
-        start = None
     staged = to.parent / f"{to.name}.tmp-{uuid.uuid4().hex[:8]}"
     staged.mkdir(parents=True)
     try:
@@ -251,7 +249,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         lora = plan.get("lora")
         if lora is not None and asked.save is not None and not _has_adapters(asked.save):
             plan, lora = Plan.of({k: v for k, v in plan.to_dict().items() if k != "lora"}), None
-        started = lora.get("base") if lora is not None else plan.get("weights")
+        start = _start(plan, root)
         saves = plan.get("checkpoint")
         if asked.save is None and saves is None:
             parser.error(f"{asked.code} saves nothing: --save names a save")
@@ -259,14 +257,24 @@ def main(arguments: Iterable[str] | None = None) -> int:
             plan,
             save=newest(asked.save or root / (saves or {})["path"]),
             to=asked.to,
-            start=None if started is None else root / started,
+            start=start if start is not None and is_folder(start) else None,
             dtype=asked.dtype,
         )
     except (OSError, ValueError, CheckpointError, Damaged, ForeignError, UnnamedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if lora is None and start is not None and not is_folder(start):
+        print(f"note: {start} is not here: it would give the tokenizer", file=sys.stderr)
     print(made)
     return 0
+
+
+def _start(plan: Plan, root: Path) -> Path | None:
+    """What training started from, where the file names it."""
+    lora = plan.get("lora")
+    if lora is not None:
+        return root / lora.base if "base" in lora else None
+    return Path(plan.weights) if "weights" in plan else None
 
 
 def _has_adapters(path: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -26,14 +25,13 @@ NUMBER: Final = re.compile(r"\.\d+\.")
 
 
 @torch.no_grad()
-def load_weights(plan: Plan, optimizer: Optimizer, *, folder: Path, tp: Axis | None = None) -> None:
+def load_weights(plan: Plan, optimizer: Optimizer, *, tp: Axis | None = None) -> None:
     """After: the masters of `optimizer` are the weights in the folder `plan.weights`, and what this
-    rank owns of the weights is these, rounded.
-
-    That path counts from `$PARLAY_OUT` or `folder`.
+    rank owns of the weights is these, rounded. As that of data, the path counts from where training
+    is started.
     """
     saved = Saved(plan, tp=tp)
-    path = Path(os.environ.get("PARLAY_OUT") or folder) / plan.weights
+    path = Path(plan.weights)
     slices = optimizer.state_dict()["slices"]
     places = {place.name: place for place in optimizer.weights.places}
     state = {

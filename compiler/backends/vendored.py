@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +16,14 @@ FOLDER: Final = "parlay/runtime"
 
 
 def vendored(files: Mapping[str, str]) -> dict[str, str]:
-    """The runtime's modules that `files` import, and those that these import, by their paths.
+    """The runtime's modules that `files` import, those that their saves are converted by, and those
+    that these import, by their paths.
 
     Empty where none is imported: arguments and configurations of other frameworks run as they are.
     """
     texts = dict(files)
     wanted = _imported(text for name, text in files.items() if name.endswith(".py"))
+    wanted |= _commands(files) if wanted else set()
     found: dict[str, str] = {}
     while wanted:
         for name in wanted:
@@ -30,6 +33,15 @@ def vendored(files: Mapping[str, str]) -> dict[str, str]:
         return texts
     found["__init__"] = (source() / "__init__.py").read_text(encoding="utf-8")
     return {**texts, **{f"{FOLDER}/{name}.py": text for name, text in sorted(found.items())}}
+
+
+COMMANDS: Final = {"lora": "merge", "hugging_face": "export"}
+"""What is started on a run's saves, by the section of plan.json that they are for."""
+
+
+def _commands(files: Mapping[str, str]) -> set[str]:
+    sections = json.loads(files.get("plan.json", "{}"))
+    return {name for section, name in COMMANDS.items() if section in sections}
 
 
 def source() -> Path:

@@ -52,9 +52,10 @@ def claim_of(phase: Phase, options: Options) -> str | None:
     """
     if options.claim is not None:
         return options.claim
-    data, saved = phase.spec.data, phase.spec.checkpoint.path
+    data, saved, train = phase.spec.data, phase.spec.checkpoint.path, phase.spec.train
     # Without a path saves go below the workspace.
-    paths = (data.path, data.tokenizer, saved or ("." if saves(phase.spec) else None))
+    weights = None if train is None else train.weights
+    paths = (data.path, data.tokenizer, weights, saved or ("." if saves(phase.spec) else None))
     if any(path is not None and _inside(path, options.workspace) for path in paths):
         return job_name(phase.origins.start.file, "main")
     return None

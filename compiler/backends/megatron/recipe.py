@@ -51,7 +51,7 @@ def recipe(phase: Phase, spec: Spec) -> Iterator[Piece]:
     if train.lora is not None:
         yield refused(phase, "train.lora", "low-rank adapters")
     if train.weights is not None:
-        help = "tools/checkpoint of Megatron-LM converts such a folder, `--load` reads what it makes"
+        help = "`tools/checkpoint` of Megatron-LM converts such a folder for `--load`"
         yield refused(phase, "train.weights", "weights of a Hugging Face folder", help=[help])
 
 

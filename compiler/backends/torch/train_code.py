@@ -169,7 +169,7 @@ def _pretrained(structure: Structure) -> list[str]:
     """What reads the weights that training starts from, where it does not go on from a save."""
     if not structure.pretrained:
         return []
-    arguments = ["job.plan", "job.optimizer", "folder=folder", *["tp=mesh.tp"] * structure.tp]
+    arguments = ["job.plan", "job.optimizer", *["tp=mesh.tp"] * structure.tp]
     if not structure.saves:
         return call("load_weights(", arguments, indent=4)
     lines = call("load_weights(", arguments, indent=8)

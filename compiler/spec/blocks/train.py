@@ -146,7 +146,8 @@ class Train:
                     option(
                         "base",
                         Text(),
-                        "Save of the whole model under the adapters; absent is initial weights.",
+                        "Save of the whole model under the adapters, or a folder of Hugging Face "
+                        "weights; absent is initial weights.",
                         None,
                     ),
                 ),
@@ -159,7 +160,7 @@ class Train:
     weights: str | None = text(
         "weights",
         "Folder of Hugging Face weights (config.json and safetensors) that training starts from; "
-        "absent is initial weights. Under adapters it is the `base` of `lora`.",
+        "absent is initial weights. Under adapters `base` names it.",
         None,
     )
     stack: str = text("stack", "Whose software is priced.", "parlay")
