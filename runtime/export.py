@@ -168,7 +168,9 @@ def converted(group: list[str], source: Source, names: Names, dtype: torch.dtype
             matrix = weight if expert is None else weight[expert]
             if part.name not in found:
                 shape = (part.of, *matrix.shape[1:])
-                found[part.name] = torch.empty(shape[::-1] if part.turned else shape, dtype=dtype)
+                shape = shape[::-1] if part.turned else shape
+                shape = shape if part.expert is None else (len(weight), *shape)
+                found[part.name] = torch.empty(shape, dtype=dtype)
             rows = matrix[part.at : part.at + part.rows]
             rows_of(found[part.name], part).copy_(_as_theirs(rows, part))
             filled[part.name] = filled.get(part.name, 0) + rows.numel()
@@ -180,6 +182,7 @@ def converted(group: list[str], source: Source, names: Names, dtype: torch.dtype
 
 def rows_of(theirs: Tensor, part: Part) -> Tensor:
     """The rows of a tensor of theirs that a part of ours lies in."""
+    theirs = theirs if part.expert is None else theirs[part.expert]
     rows = slice(part.row, part.row + (part.rows - 1) * part.step + 1, part.step)
     return theirs[:, rows].T if part.turned else theirs[rows]
 

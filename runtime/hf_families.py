@@ -23,6 +23,9 @@ class Family(NamedTuple):
     """Whether matrices of layers lie transposed."""
     paired: bool = False
     """Whether rotated features stand in pairs (2i, 2i + 1), ours in (i, i + r/2)."""
+    stacked: bool = False
+    """Whether experts of a layer lie in one tensor, transposed, with the rows of gate and up by
+    turns."""
     from_one: bool = False
     """Whether norms are kept as their distance from 1, and the embedding is multiplied by the
     square root of the width: Gemma's."""
@@ -179,6 +182,23 @@ FAMILIES: Final[Mapping[str, Family]] = {
         },
     ),
     "qwen3_moe": Family(_ENDS, "model.layers", {**_BEFORE, **_ATTENTION, **_MLP, **_EXPERTS}),
+    "gpt_oss": Family(
+        _ENDS,
+        "model.layers",
+        {
+            **_BEFORE,
+            **_ATTENTION,
+            "attention.sinks": "self_attn.sinks",
+            "mlp.router": "mlp.router",
+            "mlp.experts.gate.weight": "mlp.experts.gate_up_proj",
+            "mlp.experts.up.weight": "mlp.experts.gate_up_proj",
+            "mlp.experts.gate.bias": "mlp.experts.gate_up_proj_bias",
+            "mlp.experts.up.bias": "mlp.experts.gate_up_proj_bias",
+            "mlp.experts.down.weight": "mlp.experts.down_proj",
+            "mlp.experts.down.bias": "mlp.experts.down_proj_bias",
+        },
+        stacked=True,
+    ),
     "deepseek_v2": _LATENTS,
     "deepseek_v3": _LATENTS,
     "glm4_moe": Family(_ENDS, "model.layers", {**_DEEPSEEK, **_ATTENTION}),
@@ -203,6 +223,7 @@ ARCHITECTURES: Final = {
     "mixtral": "MixtralForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",

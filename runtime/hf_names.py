@@ -31,6 +31,8 @@ class Part(NamedTuple):
     of: int = 0
     """Rows of theirs in all, or columns where it is turned."""
     turned: bool = False
+    expert: int | None = None
+    """The first index of theirs, where all experts of a layer lie in it."""
     scale: float = 1.0
     shift: float = 0.0
 
@@ -59,7 +61,13 @@ class Names:
 
     def of_expert(self, ours: str, shape: tuple[int, ...], expert: int) -> list[Part]:
         """The same of the matrix [rows, columns] of one routed expert."""
-        return list(self._parts(ours, shape, self._named(ours).replace("{}", str(expert))))
+        if not self.family.stacked:
+            return list(self._parts(ours, shape, self._named(ours).replace("{}", str(expert))))
+        rows, turned, end = shape[0], len(shape) > 1, ours.split(".")[-2]
+        one = Part(self._named(ours), 0, rows, of=rows, turned=turned, expert=expert)
+        if end == "down":
+            return [one]
+        return [one._replace(row=("gate", "up").index(end), step=2, of=2 * rows)]
 
     def _named(self, ours: str) -> str:
         module, _, kind = ours.rpartition(".")

@@ -86,6 +86,8 @@ def _fits(plan: Plan, path: Path) -> None:
     if not path.is_dir():
         raise CheckpointError(f"{path} is no folder")
     found = WeightsFolder(path)
+    if "quantization_config" in found.config:
+        raise CheckpointError(f"{path} has quantized weights: convert it to bfloat16 first")
     ours = plan.get("hugging_face")
     if ours is None:
         raise CheckpointError(f"{path}: plan.json names no family of Hugging Face's for this model")
@@ -147,6 +149,7 @@ class _Reader:
                 self.looked.add(part.name)
                 rest = tuple(boxes.shape)[2 if routed(ours) else 1 :]
                 shape = (*rest, part.of) if part.turned else (part.of, *rest)
+                shape = shape if part.expert is None else (boxes.shape[0], *shape)
                 if part.name not in self.folder.files:
                     found[part.name] = "is missing"
                 elif words := self.folder.wrong(part.name, shape):
@@ -167,10 +170,12 @@ class _Reader:
     def _piece(self, span: Span) -> Tensor:
         part, count = span.part, len(span.to)
         rows = span.first, span.first + (count - 1) * part.step + 1
-        if part.turned:
-            piece = self.folder.read(part.name, *span.columns, rows).T
+        ranges = (*span.columns, rows) if part.turned else (rows, *span.columns)
+        if part.expert is None:
+            piece = self.folder.read(part.name, *ranges)
         else:
-            piece = self.folder.read(part.name, rows, *span.columns)
+            piece = self.folder.read(part.name, (part.expert, part.expert + 1), *ranges)[0]
+        piece = piece.T if part.turned else piece
         piece = piece[:: part.step] if part.step > 1 else piece
         if (part.scale, part.shift) != (1.0, 0.0):
             piece = (piece.double() + part.shift) * part.scale

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.backends.torch import hugging_face
-from parlay.compiler.spec.blocks import Model
+from parlay.compiler.spec.blocks import Experts, Model
 
 JOB = """
 model from "{model}" {{ {more} }}
@@ -40,6 +40,7 @@ NAMED = {
     "deepseek-v2-lite": "deepseek_v2",
     "deepseek-v3": "deepseek_v3",
     "glm-4.5": "glm4_moe",
+    "gpt-oss-20b": "gpt_oss",
 }
 
 
@@ -80,9 +81,33 @@ UNNAMED = {
     "deepseek-v2": {"": "model.experts.top_groups"},
     "gpt2-xl": {"kv_heads = 5": "model.kv_heads", "activation = swiglu": "model.activation"},
     "gemma3-12b-text": {"": "model.qk_norm"},
-    "gpt-oss-20b": {"": "model.sinks"},
+    "gpt-oss-20b": {
+        "glu_offset = 0": "model.glu_offset",
+        "bias = all": "model.bias",
+        "experts { shared = 1 }": "model.experts",
+        "softcap(logits = 5)": "model.softcap",
+    },
     "bloom-176b": {"": "model.embedding_norm"},
 }
+
+
+def test_every_field_is_looked_at() -> None:
+    """A field that is new to the model has to be in a config, or to have no family."""
+    looked_at = {
+        *("params", "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"),
+        *("context", "activation", "glu_clamp", "glu_offset", "norm", "norm_placement"),
+        *("norm_bias", "norm_eps", "embedding_norm", "final_norm", "position", "rope"),
+        *("rope_scaling", "tied_embeddings", "bias", "dropout", "qk_norm", "sinks", "window"),
+        *("softcap", "parallel_blocks", "shared_norm", "mtp_layers", "init_std", "mla", "experts"),
+    }
+    of_experts = {
+        *("count", "top_k", "ffn", "shared", "shared_ffn", "shared_gate", "dense_layers", "every"),
+        *("router", "router_bias", "normalize", "scale", "groups", "top_groups", "aux_loss"),
+        # of training alone, or of machines
+        *("z_loss", "capacity", "imbalance", "node_limit"),
+    }
+    assert {one.name for one in fields(Model)} == looked_at
+    assert {one.name for one in fields(Experts)} == of_experts
 
 
 @pytest.mark.parametrize("preset", UNNAMED)

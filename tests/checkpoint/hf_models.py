@@ -56,6 +56,7 @@ YARN = {
     "mscale_all_dim": 0.5,
     "original_max_position_embeddings": 16,
 }
+FLAT = {"mscale": None, "mscale_all_dim": None, "truncate": False}
 
 LATE = ("kv", "qk", "v")
 """The starts of names that latent attention alone has."""
@@ -114,6 +115,18 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "qwen3_moe": (
         "Qwen3Moe",
         {**GROUPED, **MOE, "head_dim": 12, "norm_topk_prob": True, "decoder_sparse_step": 2},
+    ),
+    "gpt_oss": (
+        "GptOss",
+        {
+            **GROUPED,
+            "head_dim": 8,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 5,
+            "swiglu_limit": 1.5,
+            "rope_parameters": {**YARN, **FLAT},
+        },
     ),
     "deepseek_v2": ("DeepseekV2", {**LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.5}),
     "deepseek_v3": (

@@ -53,7 +53,7 @@ def exported(code: Path, out: Path, to: Path, *, save: int = 2) -> Any:
 LAYOUTS = {
     "biases, units gathered": ("qwen2", "dp = 2, zero = 3", 2),
     "latents and experts": ("deepseek_v3", "tp = 2, dp = 2, ep = 2, zero = 1", 4),
-    "fused and transposed": ("gpt2", "tp = 2, dp = 2, zero = 2", 4),
+    "stacked experts": ("gpt_oss", "tp = 2, dp = 2, ep = 2, zero = 2", 4),
     "more ranks than heads": ("qwen3_moe", "tp = 4, ep = 2", 4),
 }
 

@@ -9,6 +9,7 @@ from parlay.compiler.backends.torch.hf_shared import (
     Unnamed,
     attention_bias,
     decoder,
+    kinds,
     only,
     own_width,
     sizes,
@@ -56,17 +57,11 @@ def _gemma2(model: Model) -> Config:
         raise Unnamed("model.activation", "gemma2 has `geglu` or `geglu_tanh`")
     window, caps = model.window, model.softcap
     every = 1 if window is None else window["every"]
-    kinds = [
-        "full_attention"
-        if window is None or (every > 1 and (layer + 1) % every == 0)
-        else "sliding_attention"
-        for layer in range(model.layers)
-    ]
     found = decoder(model, "gemma2")
     found["hidden_activation"] = found.pop("hidden_act")
     return {
         **found,
-        "layer_types": kinds,
+        "layer_types": kinds(model.layers, window=window is not None, every=every),
         "sliding_window": model.context if window is None else window["size"],
         "query_pre_attn_scalar": model.head_dim,
         "attn_logit_softcapping": float(caps["attention"]) if caps and caps["attention"] else None,

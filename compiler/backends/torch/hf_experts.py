@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from parlay.compiler.backends.torch.hf_shared import (
     ATTENTION,
     Config,
     Unnamed,
     attention_bias,
     decoder,
+    kinds,
     only,
     own_width,
+    sizes,
     window_of,
 )
 from parlay.compiler.spec.blocks import Experts, Model
 
 
-def _routed(model: Model, kind: str, experts: Experts, *, normalizes: bool | None) -> None:
+def _routed(kind: str, experts: Experts, *, normalizes: bool | None) -> None:
     """What a softmax over all experts and the best of them is."""
     if experts.router != "softmax" or experts.router_bias:
         raise Unnamed("model.experts.router", f"{kind}, the nearest, has a plain softmax")
@@ -32,7 +37,7 @@ def mixture(model: Model, experts: Experts) -> Config:
         return _glm4(model, experts)
     if experts.shared:
         only(model, "qwen2_moe", bias=(("qkv",),))
-        _routed(model, "qwen2_moe", experts, normalizes=None)
+        _routed("qwen2_moe", experts, normalizes=None)
         own_width(model, "qwen2_moe")
         if not experts.shared_gate:
             raise Unnamed("model.experts.shared_gate", "shared experts of qwen2_moe have a gate")
@@ -40,10 +45,10 @@ def mixture(model: Model, experts: Experts) -> Config:
         return {**found, "shared_expert_intermediate_size": experts.shared * experts.shared_ffn}
     if model.qk_norm == "per_head":
         only(model, "qwen3_moe", qk_norm=("per_head",), bias=((), ATTENTION))
-        _routed(model, "qwen3_moe", experts, normalizes=None)
+        _routed("qwen3_moe", experts, normalizes=None)
         return {**decoder(model, "qwen3_moe"), **attention_bias(model), **_sparse(experts)}
     only(model, "mixtral", window=None)
-    _routed(model, "mixtral", experts, normalizes=True)
+    _routed("mixtral", experts, normalizes=True)
     if experts.dense_layers or experts.every != 1:
         raise Unnamed("model.experts.every", "every layer of mixtral has experts")
     return {
@@ -66,6 +71,53 @@ def _sparse(experts: Experts) -> Config:
         "norm_topk_prob": experts.normalize,
         "decoder_sparse_step": experts.every,
         "mlp_only_layers": list(range(experts.dense_layers)),
+        "router_aux_loss_coef": experts.aux_loss,
+    }
+
+
+def gpt_oss(model: Model, experts: Experts) -> Config:
+    """Sinks, clamped gates, biases everywhere, a window in every other layer."""
+    kind = "gpt_oss"
+    has: dict[str, tuple[Any, str]] = {
+        "activation": ("quick_geglu", "`activation = quick_geglu`"),
+        "glu_offset": (1, "`glu_offset = 1`"),
+        "bias": ((*ATTENTION, "mlp", "router"), "a bias in each projection and router"),
+        "norm": ("rmsnorm", "`norm = rmsnorm`"),
+        "norm_placement": ("before", "`norm_placement = before`"),
+        "qk_norm": ("none", "`qk_norm = none`"),
+        "position": ("rope", "rotary positions"),
+        "mla": (None, "no latent attention"),
+        "embedding_norm": (False, "no norm of the embedding"),
+        "final_norm": (True, "a norm before the head"),
+        "parallel_blocks": (False, "its MLP behind its attention"),
+        "norm_bias": (False, "no biases in its norms"),
+        "mtp_layers": (0, "one head"),
+    }
+    for name, (value, words) in has.items():
+        if getattr(model, name) != value:
+            raise Unnamed(f"model.{name}", f"{kind}, which has sinks, has {words}")
+    if model.glu_clamp is None:
+        raise Unnamed("model.glu_clamp", f"{kind} clamps its gates")
+    if model.softcap is not None and (model.softcap["attention"] or model.softcap["logits"]):
+        raise Unnamed("model.softcap", f"{kind} has no caps")
+    if model.rope is not None and model.rope["partial"] != 1:
+        raise Unnamed("model.rope", f"{kind} turns whole heads")
+    if experts.shared or experts.dense_layers or experts.every != 1:
+        raise Unnamed("model.experts", f"every layer of {kind} has experts, and none for all")
+    _routed(kind, experts, normalizes=True)
+    found = sizes(replace(model, activation="swiglu"), kind)  # silu is written there
+    every = 1 if model.window is None else model.window["every"]
+    return {
+        **found,
+        "head_dim": model.head_dim,
+        "intermediate_size": experts.ffn,
+        "rms_norm_eps": model.norm_eps,
+        "attention_bias": True,
+        "num_local_experts": experts.count,
+        "num_experts_per_tok": experts.top_k,
+        "swiglu_limit": model.glu_clamp,
+        "layer_types": kinds(model.layers, window=model.window is not None, every=every),
+        "sliding_window": None if model.window is None else model.window["size"],
         "router_aux_loss_coef": experts.aux_loss,
     }
 

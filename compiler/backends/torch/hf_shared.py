@@ -125,3 +125,13 @@ def window_of(model: Model, kind: str) -> Config:
     if model.window["every"] != 1:
         raise Unnamed("model.window", f"{kind} has a window in every layer")
     return {"sliding_window": model.window["size"]}
+
+
+def kinds(layers: int, *, window: bool, every: int) -> list[str]:
+    """The attention of each layer."""
+    return [
+        "full_attention"
+        if not window or (every > 1 and (layer + 1) % every == 0)
+        else "sliding_attention"
+        for layer in range(layers)
+    ]

@@ -7,8 +7,8 @@ family is named where `transformers` computes what the emitted code does, and no
 from __future__ import annotations
 
 from parlay.compiler.backends.torch.hf_dense import classic, relative
-from parlay.compiler.backends.torch.hf_experts import deepseek, mixture
-from parlay.compiler.backends.torch.hf_shared import Config, Unnamed
+from parlay.compiler.backends.torch.hf_experts import deepseek, gpt_oss, mixture
+from parlay.compiler.backends.torch.hf_shared import ACTS, Config, Unnamed
 from parlay.compiler.spec.blocks import Model
 
 __all__ = ["Unnamed", "config_of", "unnamed"]
@@ -16,6 +16,8 @@ __all__ = ["Unnamed", "config_of", "unnamed"]
 
 def config_of(model: Model) -> Config:
     """The keys of a `config.json` that say what the model computes; raises `Unnamed`."""
+    if model.sinks and model.experts is not None:
+        return gpt_oss(model, model.experts)
     _has_a_family(model)
     if model.mla is not None:
         return deepseek(model)
@@ -41,6 +43,7 @@ def _has_a_family(model: Model) -> None:
         ("model.embedding_norm", model.embedding_norm),
         ("model.final_norm", not model.final_norm),
         ("model.sinks", model.sinks),
+        ("model.activation", model.activation not in ACTS),
         ("model.shared_norm", model.shared_norm),
         ("model.mtp_layers", model.mtp_layers > 0),
         ("model.norm_bias", model.norm_bias != (model.norm == "layernorm")),
