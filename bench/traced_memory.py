@@ -15,7 +15,8 @@ Without a GPU torch takes RMSNorm apart into fp32 operators; here it keeps what 
 keeps (input, weight and one fp32 number a token). Attention is torch's flash kernel, and what
 FlexAttention's keeps (queries, keys, values, output and one fp32 number a query) where the job asks
 for windows, caps or sinks. Two gradients of one tied weight are summed out of place, which fake
-tensors need and real ones do not.
+tensors need and real ones do not. Routers send as many tokens to every expert: who was chosen is
+data, which fake tensors have not.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from parlay.compiler import pipeline
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.memory import RankClass, account
 from parlay.compiler.spec.resolve import Phase
-from parlay.runtime import attention
+from parlay.runtime import attention, experts
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -149,6 +150,26 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, *, return_aux: Any = None, **_: Any) 
     return (out, SimpleNamespace(lse=lse)) if return_aux else out
 
 
+_VISIT = experts.visit
+
+
+def _visit(x: Tensor, chosen: Any, own: Any, *, ep: Any = None, etp: Any = None) -> Tensor:
+    """`visit`, told that each rank gets as many rows as any other."""
+    rows = chosen.experts.numel()
+    lists = [_dealt(rows, ep.size)] * 2 if ep is not None else []
+    lists += [[rows] * etp.size] if etp is not None else []
+    with patch.object(FakeTensor, "tolist", lambda _: lists.pop(0)):
+        return _VISIT(x, chosen, own, ep=ep, etp=etp)
+
+
+def _dealt(number: int, ranks: int) -> list[int]:
+    return [number // ranks + (rank < number % ranks) for rank in range(ranks)]
+
+
+def _bincount(x: Tensor, *, minlength: int) -> Tensor:
+    return x.new_empty(minlength)
+
+
 # ── One rank ──────────────────────────────────────────────────────────────────
 
 
@@ -175,7 +196,7 @@ def trace(files: Mapping[str, str], *, world: int, rank: int) -> Figures:
 
 
 def _step(train: Any, plan: Any, live: Live) -> Figures:
-    shape = plan.batch.micro_batch, plan.batch.seq
+    shape = plan.batch.micro_batch, plan.batch.seq // plan.mesh.get("cp", 1)
     tokens = torch.zeros(shape, dtype=torch.int64)
     batch = [(tokens, tokens)] * plan.batch.microbatches
     job = train.build(plan)
@@ -247,7 +268,8 @@ def _imported(files: Mapping[str, str], folder: str) -> Iterator[Any]:
         (Path(folder) / name).write_text(text)
     sys.path.insert(0, folder)
     try:
-        train: Any = importlib.import_module("train")
+        with patch.object(experts, "visit", _visit):
+            train: Any = importlib.import_module("train")
         with (
             patch.object(train.init, "fill", lambda *_, **__: None),
             patch.object(train, "Loader", lambda *_, **__: None),
@@ -258,6 +280,7 @@ def _imported(files: Mapping[str, str], folder: str) -> Iterator[Any]:
             patch.object(attention, "_on_gpu", lambda _: True),
             patch.object(attention, "_flex", lambda: _flex),
             patch.object(attention, "_blocks", lambda *_: None),
+            patch.object(torch, "bincount", _bincount),
         ):
             yield train
     finally:
@@ -333,10 +356,22 @@ def rows_of(job: str, path: Path, stages: tuple[int, ...] | None = None) -> Iter
     classes = account(phase.spec, layout).classes
     pp = phase.spec.parallel.pp
     for stage in stages or sorted({0, pp // 2, pp - 1}):
-        rank = next(r for r in range(layout.world) if layout.coordinates(r)["pp"] == stage)
+        rank = _fullest(phase, layout, stage)
         yield Row(
             job, stage, trace(files, world=layout.world, rank=rank), predicted(classes[stage])
         )
+
+
+def _fullest(phase: Phase, layout: Layout, stage: int) -> int:
+    """The rank of a stage that holds most: in a ring the last, which sees most keys of others."""
+    parallel = phase.spec.parallel
+    ring = parallel.cp_method.name in ("ring", "ulysses_ring")
+    wanted = {"pp": stage, "cp": parallel.cp - 1 if ring else 0}
+    for rank in range(layout.world):
+        at = layout.coordinates(rank)
+        if all(at.get(axis, 0) == place for axis, place in wanted.items()):
+            return rank
+    raise AssertionError(wanted)
 
 
 def _emitted(path: Path) -> tuple[Phase, Layout, dict[str, str]] | None:
@@ -366,7 +401,7 @@ def job_text(
     return f"""
 model from "{model}"
 cluster {{ nodes = {nodes}  node from "dgx-h100" }}
-parallel {{ {parallel}  order = [tp, pp, dp] }}
+parallel {{ {parallel}  order = [tp, cp, pp, dp] }}
 train {{ seq = {seq}  micro_batch = {micro}  global_batch = {batch}  steps = 10
   optimizer = adamw(lr = 3e-4)  lr_schedule = cosine(warmup = 2, min_lr = 3e-5)  {train} }}
 """

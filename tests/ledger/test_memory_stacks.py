@@ -199,7 +199,7 @@ def test_probabilities_weigh_a_plain_activation(
     assert "expert output" not in plain
     gated = saved(text(model=model, parallel=parallel), experts=True)
     assert "expert activation, weighed" not in gated and "expert output" not in gated
-    eager = saved(text(model=model, parallel=parallel, stack="parlay"), experts=True)
+    eager = saved(text(model=model, parallel=parallel, stack="deepspeed"), experts=True)
     assert eager["expert output"] == 2 * visits * 64
 
 

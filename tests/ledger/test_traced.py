@@ -88,6 +88,69 @@ def test_attention(case: str) -> None:
         assert abs(off) < 2**18
 
 
+EXPERTS = {
+    "over tp and ep, with shared ones": ("tp = 2  ep = 4", "top_k = 2  ffn = 3584  shared = 1", ""),
+    "matrices cut": ("tp = 4  ep = 4  etp = 2", "top_k = 2  ffn = 3584", "recompute = full"),
+    "narrow ones": ("ep = 8", "top_k = 6  ffn = 512", "recompute = selective(activation)"),
+}
+
+
+@pytest.mark.parametrize("case", EXPERTS)
+def test_experts(case: str) -> None:
+    """The backward of a layer of experts, its routing and its rows."""
+    traced_memory = bench("traced_memory")
+    parallel, experts, train = EXPERTS[case]
+    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=1024, batch=8, train=train)
+    model = f"layers = 2  vocab = 1024  experts {{ count = 8  {experts} }}"
+    _close(case, text.replace('"llama3-8b"', f'"llama3-8b" {{ {model} }}'))
+
+
+CONTEXT = {
+    "ring": ("cp = 4  tp = 2  cp_method = ring", "ffn = 1024"),
+    "ring of latents and experts": (
+        "cp = 2  ep = 2  cp_method = ring",
+        "kv_heads = 32  mla { kv_rank = 512  nope_dim = 128  rope_dim = 64  v_dim = 128 }"
+        "  experts { count = 4  top_k = 1  ffn = 512  shared = 1 }",
+    ),
+    "gathered": ("cp = 4  cp_method = allgather", "ffn = 1024  hidden = 1024  head_dim = 128"),
+    "gathered, with windows and sinks": (
+        "cp = 4  cp_method = allgather",
+        "ffn = 512  hidden = 1024  head_dim = 128  window(size = 512)  sinks = on",
+    ),
+    "heads": (
+        "cp = 4  cp_method = ulysses",
+        "ffn = 512  hidden = 1024  head_dim = 128  kv_heads = 32",
+    ),
+    "no cp, wide heads": ("zero = 1", "ffn = 512  hidden = 2048  head_dim = 128"),
+    "no cp, written out": ("tp = 4", "ffn = 1024  position = alibi", "attention = math"),
+    "no cp, written out again": (
+        "tp = 4",
+        "ffn = 1024  norm_placement = both",
+        "attention = math  recompute = selective",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTEXT)
+def test_attention_backward(case: str) -> None:
+    """The backward of attention, of which the rank that holds most is traced."""
+    traced_memory = bench("traced_memory")
+    parallel, model, *train = CONTEXT[case]
+    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=4096, batch=8, train="".join(train))
+    _close(
+        case, text.replace('"llama3-8b"', f'"llama3-8b" {{ layers = 2  vocab = 1024  {model} }}')
+    )
+
+
+def _close(case: str, text: str) -> None:
+    """One rank: states to the byte, and no tensor of the layers is left out."""
+    [row] = bench("traced_memory").rows(case, text, (0,))
+    assert row.ledger.states == row.traced.states
+    for figure in ("activations", "peak"):
+        assert abs(getattr(row.ledger, figure) - getattr(row.traced, figure)) < 2**20
+    assert abs(row.error("update")) < 1e-6
+
+
 def test_weights_gathered_beside_the_loss() -> None:
     traced_memory = bench("traced_memory")
     job = {"seq": 8192, "batch": 4, "train": "recompute = full"}

@@ -1,9 +1,9 @@
 """The emitted code's backward through one layer, operator by operator.
 
-The feed-forward half goes first, while everything that the layer saved is still there, so the most
-is held in it. I is a tensor of the inner width, S a piece of the residual stream, G the stream of
-the whole sequence, W the gradient of one inner matrix; d… are gradients, and what an operator has
-used is freed behind it:
+The feed-forward half goes first, while everything that the layer saved is still there. I is a
+tensor of the inner width, S a piece of the residual stream, G the stream of the whole sequence, W
+the gradient of one inner matrix; d… are gradients, and what an operator has used is freed behind
+it:
 
     last matrix   dy (S, and G where it was gathered), d product (I), its weight's gradient (W)
     activation    dy, d product and the gradients of its inputs, less the product
@@ -12,81 +12,88 @@ used is freed behind it:
                   and the piece that is to be kept (S), or the input and the gradients of the
                   weights (W each)
 
-Pieces of a sequence lie side by side for the collectives: with several sequences in a microbatch,
-what is gathered and what is scattered is a copy in another order (G more).
+Experts are in `backward_experts.py`, attention, which goes last, in `backward_attention.py`. Pieces
+of a sequence lie side by side for the collectives: with several sequences in a microbatch, what is
+gathered and what is scattered is a copy in another order (G more).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from parlay.compiler.ledger.memory.record import Line
+from parlay.compiler.ledger.memory import backward_attention, backward_experts
+from parlay.compiler.ledger.memory.layer import feed_forward_bytes
+from parlay.compiler.ledger.memory.operator import Point, again, behind_norm, point, weight_width
+from parlay.compiler.ledger.memory.record import Line, Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
 from parlay.compiler.spec.blocks import GATED
 
-FIRST = "first matrices"
+FIRST = "backward of the first matrices"
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """What is held beside the saved tensors at one operator: so many of S, G, I and W."""
-
-    name: str
-    stream: int
-    whole: int
-    inner: int
-    weight: int
-
-
-def most(sizes: Sizes) -> Line:
-    """The most that the backward of a layer holds beside what the forward saved."""
-    inner = sizes.width * sizes.tokens * -(-sizes.model.ffn // sizes.tp)
-    stream, whole = sizes.stream()[0], sizes.width * sizes.tokens * sizes.model.hidden
-    weight = sizes.width * sizes.model.hidden * -(-sizes.model.ffn // sizes.tp)
-    frozen = sizes.train.lora is not None
-
-    def held(point: _Point) -> int:
-        parts = (stream, whole, inner, 0 if frozen else weight)
-        counts = (point.stream, point.whole, point.inner, point.weight)
-        return sum(part * count for part, count in zip(parts, counts, strict=True))
-
-    point = max(_points(sizes), key=held)
-    terms = (
-        f"{count} x {part} {name}"
-        for count, part, name in (
-            (point.stream, stream, "stream"),
-            (point.whole, whole, "whole stream"),
-            (point.inner, inner, "inner"),
-            (0 if frozen else point.weight, weight, "weight"),
-        )
-        if count
+def most(sizes: Sizes, saved: Sequence[Saved], *, experts: bool) -> Line:
+    """The most that the backward of a layer holds beside what the forward saved, all of it."""
+    points = []
+    if experts:
+        mixture = sizes.model.experts
+        assert mixture is not None
+        points += backward_experts.points(sizes, _again(sizes, saved, "activation", of="experts"))
+        if mixture.shared:
+            # Their forward goes first, so their backward last.
+            width = -(-mixture.shared * mixture.shared_ffn // sizes.tp)
+            left = backward_experts.behind(sizes)
+            points += [
+                Point(f"{each.name} of shared experts", (*each.terms, *left))
+                for each in _feed_forward(sizes, width)
+            ]
+    else:
+        points += _feed_forward(sizes, -(-sizes.model.ffn // sizes.tp))
+    if later := _again(sizes, saved, "core_attention"):
+        less = (-1, later, "attention that is still to be computed again")
+        points = [Point(each.name, (*each.terms, less)) for each in points]
+    points += backward_attention.points(sizes, feed_forward_bytes(sizes, experts=experts))
+    fullest = max(points, key=lambda each: each.value_bytes)
+    return Line(
+        "temporaries", fullest.name, fullest.value_bytes, fullest.formula, sizes.stack.source
     )
-    name = f"backward of the {point.name}"
-    formula = " + ".join(terms).replace("+ -", "- ")
-    return Line("temporaries", name, held(point), formula, sizes.stack.source)
 
 
-def _points(sizes: Sizes) -> tuple[_Point, ...]:
+def _again(sizes: Sizes, saved: Sequence[Saved], part: str, *, of: str = "") -> int:
+    """Bytes of what `selective` recompute makes again of `part`, unless of all it is in."""
+    recompute = sizes.train.recompute
+    flags = recompute.flags or ("core_attention",)
+    if recompute.name != "selective" or part not in flags or of in flags:
+        return 0
+    return sum([row.value_bytes for row in saved if row.part and part in row.part.split()])
+
+
+def _feed_forward(sizes: Sizes, features: int) -> list[Point]:
+    """The points of an MLP of `features` inner features on a rank."""
+    parts = {
+        "stream": sizes.stream()[0],
+        "whole stream": sizes.width * sizes.tokens * sizes.model.hidden,
+        "inner": sizes.width * sizes.tokens * features,
+        "weight": weight_width(sizes) * sizes.model.hidden * features,
+    }
+
+    def held(name: str, stream: int, whole: int, inner: int, weight: int) -> Point:
+        return point(name, parts, stream, whole, inner, weight)
+
     gated = sizes.model.activation in GATED
     matrices = 2 if gated else 1
     left = matrices - (4 if gated else 2)
-    cut = int(sizes.residual > 1)
-    last = _Point("last matrix", 1, cut, 1, 1)
-    inside = _Point("activation", 1, 0, matrices, 0)
+    cut, after = int(sizes.residual > 1), behind_norm(sizes)
+    last = held("backward of the last matrix", 1 - after * cut, cut, 1, 1)
+    inside = held("backward of the activation", 1 - after, 0, matrices, 0)
     if sizes.tp == 1:
-        return last, inside
+        return [last, inside]
     # Two matrices have two terms of the gradient, one of which is summed into the other.
-    sums = _Point(FIRST, 1, matrices + cut, left, 0)
-    again = _again(sizes)
-    weights = _Point(FIRST, 1 + cut, 1 + again, left, matrices)
+    sums = held(FIRST, 1 - after, matrices + cut, left, 0)
+    twice = again(sizes)
+    weights = held(FIRST, 1 + cut - after, 1 + twice, left, matrices)
     if not cut:
-        return last, inside, sums, weights
-    return last, inside, sums, _Point(FIRST, 2, 2 + again, left, 0), weights
-
-
-def _again(sizes: Sizes) -> int:
-    """Whether a gathered or scattered stream is there in two orders."""
-    return int(sizes.residual > 1 and sizes.batch > 1)
+        return [last, inside, sums, weights]
+    return [last, inside, sums, held(FIRST, 2 - after, 2 + twice, left, 0), weights]
 
 
 # ── Ends ──────────────────────────────────────────────────────────────────────
@@ -101,10 +108,10 @@ def head(sizes: Sizes) -> tuple[Line, ...]:
     source, logits = sizes.stack.source, sizes.tokens * sizes.vocab
     stream, whole = sizes.stream()[0], sizes.width * sizes.tokens * sizes.model.hidden
     weight = _end_weight(sizes)
-    cut, again = int(sizes.residual > 1), _again(sizes)
+    cut, twice = int(sizes.residual > 1), again(sizes)
     below = max(
-        (1 + cut + again) * whole + cut * stream,
-        cut * stream + (1 + again) * whole + weight,
+        (1 + cut + twice) * whole + cut * stream,
+        cut * stream + (1 + twice) * whole + weight,
     )
     return (
         Line(

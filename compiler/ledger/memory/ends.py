@@ -30,8 +30,9 @@ def end_lines(
             lines.append(_line("embedding norm input", in_flight * value, times + formula))
     if sizes.stack.traced and model.position == "rope":
         turned = rotary(sizes)
-        value = 2 * sizes.width * sizes.seq * turned * in_flight
-        formula = f"{times}2 x {sizes.width} x {sizes.seq} x {turned}"
+        seen = sizes.seq // sizes.parallel.cp
+        value = 2 * sizes.width * seen * turned * in_flight
+        formula = f"{times}2 x {sizes.width} x {seen} x {turned}"
         lines.append(_line("cosines and sines", value, formula))
     if chunk.head and sizes.stack.final_norm and model.final_norm:
         value, formula = sizes.stream()

@@ -28,6 +28,15 @@ def layer(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
     )
 
 
+def feed_forward_bytes(sizes: Sizes, *, experts: bool) -> int:
+    """Bytes of the feed-forward half: what is gone when a backward comes to attention."""
+    rows = [*(mixture(sizes) if experts else mlp(sizes))]
+    rows += [row for row in _around(sizes) if row.name.startswith("mlp")]
+    if sizes.train.lora is not None:
+        rows += [row for row in _low_rank(sizes, experts=experts) if row.name.endswith("mlp")]
+    return sum(row.value_bytes for row in rows)
+
+
 def _around(sizes: Sizes) -> Iterator[Saved]:
     """Norms, the inputs of both sublayers, dropout of the residual stream.
 
@@ -95,17 +104,14 @@ def mlp(sizes: Sizes) -> Iterator[Saved]:
 
 def _attention(sizes: Sizes) -> Iterator[Saved]:
     model, width = sizes.model, sizes.width
+    query, key, value, keys = sizes.widths
     if model.mla is None:
-        query, key, value = (model.head_dim,) * 3
-        keys = sizes.kv_heads
         if model.qk_norm != "none":
             features = (sizes.heads + keys) * model.head_dim
             size, formula = sizes.inner(features, width)
             yield Saved("q_norm and k_norm inputs", None, size, formula, sizes.stack.source)
     else:
         mla = model.mla
-        query = key = mla.nope_dim + mla.rope_dim
-        value, keys = mla.v_dim, sizes.heads
         latent = 2 * (mla.q_rank or 0) + 2 * mla.kv_rank
         size, formula = sizes.inner(latent, width)
         if sizes.stack.traced:
@@ -126,6 +132,10 @@ def _attention(sizes: Sizes) -> Iterator[Saved]:
     output = sizes.heads * value
     size, formula = sizes.inner(output, width)
     yield Saved("attention output", None, size, formula, TRANSFORMER)
+    if sizes.stack.traced and sizes.parallel.cp > 1 and not _made_again(sizes):
+        # Heads lie before tokens, where the last matrix reads them behind.
+        name = "attention output, in the order of cp"
+        yield Saved(name, None, size, formula, sizes.stack.source)
     if sizes.twice and sizes.train.attention == "flash":
         source = "FlashAttention-2, batch first"
         yield Saved("attention output, its own order", "core_attention", size, formula, source)
@@ -150,14 +160,18 @@ def _core(sizes: Sizes, query: int, key: int, value: int, keys: int) -> Iterator
         size, formula = sizes.inner(heads * (query + key + value), max(4, width))
         part = "core_attention" if _again(sizes) else None
         yield Saved("q, k and v in fp32", part, size, formula, stack.source)
+    if stack.traced:
+        keys = max(keys, _dealt_to(sizes))
     if not copied or _again(sizes):
         size, formula = sizes.inner(heads * query + keys * (key + value), width)
         yield Saved("q, k and v", None, size, formula, TRANSFORMER)
     if not unfused:
+        if stack.traced and _made_again(sizes):
+            return
         if stack.statistics:
             size, formula = sizes.inner(heads, 4)
             yield Saved("log-sum-exp", "core_attention", size, formula, "arXiv:2205.14135")
-        if stack.traced and sizes.model.sinks:
+        if stack.traced and sizes.model.sinks and not _joined(sizes):
             # The output, and for each query what the sink leaves: in fp32, and as wide as it.
             size, formula = sizes.inner(heads * value, width)
             yield Saved("attention output before its sinks", None, size, formula, stack.source)
@@ -183,3 +197,22 @@ def _again(sizes: Sizes) -> bool:
     recompute = sizes.train.recompute
     asked = recompute.flags or ("core_attention",)
     return sizes.stack.traced and recompute.name == "selective" and "core_attention" in asked
+
+
+def _joined(sizes: Sizes) -> bool:
+    """Whether outputs of blocks of keys are joined over cp, sinks with them."""
+    return sizes.parallel.cp > 1 and sizes.parallel.cp_method.name != "ulysses"
+
+
+def _made_again(sizes: Sizes) -> bool:
+    """Whether the emitted code keeps of attention over cp its inputs alone."""
+    method = sizes.parallel.cp_method.name
+    return sizes.parallel.cp > 1 and method == "allgather" and sizes.bent
+
+
+def _dealt_to(sizes: Sizes) -> int:
+    """Ranks that heads are dealt to; fewer key/value heads are copied."""
+    parallel = sizes.parallel
+    if parallel.cp == 1 or parallel.cp_method.name not in ("ulysses", "ulysses_ring"):
+        return 1
+    return parallel.cp if parallel.cp_method.name == "ulysses" else int(parallel.cp_method["inner"])

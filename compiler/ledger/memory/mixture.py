@@ -24,6 +24,13 @@ def routed(sizes: Sizes) -> int:
     return ceil(own * (experts.imbalance if experts.capacity is None else experts.capacity))
 
 
+def own_visits(sizes: Sizes) -> int:
+    """Visits of a rank's own tokens."""
+    experts = sizes.model.experts
+    assert experts is not None
+    return sizes.tokens // sizes.residual * experts.top_k
+
+
 def mixture(sizes: Sizes) -> Iterator[Saved]:
     """Router, dispatched tokens, inner tensors of the experts, shared experts.
 
@@ -35,14 +42,16 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
     experts = model.experts
     assert experts is not None
     own = sizes.tokens // sizes.residual
-    scores = 8 * own * experts.count
+    scores, formula = 8 * own * experts.count, f"8 x {own} x {experts.count}"
+    if stack.traced:
+        scores, formula = _routing(sizes, own)
     # Our own code computes the whole mixture again, router and shared experts too.
     again = " experts" if stack.traced else ""
     yield Saved(
         "router scores and probabilities",
         f"router{again}",
         scores,
-        f"8 x {own} x {experts.count}",
+        formula,
         SOURCE,
     )
     if stack.wide_router:
@@ -82,14 +91,34 @@ def mixture(sizes: Sizes) -> Iterator[Saved]:
             stack.source,
         )
     if stack.expert_output:
+        # What came back to the tokens' own rank, and over etp is summed.
+        came = own_visits(sizes) if stack.traced else visits
         yield Saved(
             "expert output",
             "experts",
-            sizes.width * visits * model.hidden,
-            f"{sizes.width} x {visit} x {model.hidden}",
+            sizes.width * came * model.hidden,
+            f"{sizes.width} x {came} visits x {model.hidden}",
             stack.source,
         )
     if experts.shared:
         width = -(-experts.shared * experts.shared_ffn // sizes.tp)
         value, formula = sizes.inner(width, whole)
         yield Saved("shared experts", f"mlp{again}", value, formula, stack.source)
+
+
+def _routing(sizes: Sizes, own: int) -> tuple[int, str]:
+    """What routing keeps in the emitted code: a score of each expert, for each visit its expert
+    (int64), its weight in fp32 and as wide as the rows, the order of the rows and the way back
+    (int64), and both of what the rank's experts get, where rows are exchanged."""
+    experts, parallel = sizes.model.experts, sizes.parallel
+    assert experts is not None
+    wide = max(4, sizes.width)
+    visits = own * experts.top_k
+    rows = routed(sizes) if parallel.ep > 1 or parallel.etp > 1 else 0
+    each = 8 + wide + sizes.width + 16
+    # Their sum, too, where weights are divided by it, and scores before their softmax.
+    logits = 2 if experts.z_loss else 1
+    summed = int(experts.normalize and experts.top_k > 1)
+    value = wide * own * (logits * experts.count + summed) + each * visits + 16 * rows
+    formula = f"{wide} x {own} x {logits * experts.count + summed} + {each} x {visits}"
+    return value, formula + (f" + 16 x {rows}" if rows else "")

@@ -50,6 +50,23 @@ class Sizes:
         """Key/value heads of one rank; replicated where tp exceeds them."""
         return -(-self.model.kv_heads // self.tp)
 
+    @property
+    def widths(self) -> tuple[int, int, int, int]:
+        """Features of a query, a key and a value, and the key/value heads of one rank."""
+        model, mla = self.model, self.model.mla
+        if mla is None:
+            return (*(model.head_dim,) * 3, self.kv_heads)
+        query = mla.nope_dim + mla.rope_dim
+        return query, query, mla.v_dim, self.heads
+
+    @property
+    def bent(self) -> bool:
+        """Whether scores are hidden or bent otherwise than causally, for which no kernel joins
+        blocks of keys."""
+        model = self.model
+        capped = model.softcap is not None and model.softcap["attention"]
+        return bool(model.window is not None or capped or model.position == "alibi")
+
     def stream(self, width: float | None = None) -> tuple[int, str]:
         """One tensor of the residual stream: `width` · tokens · hidden / residual cut."""
         each = self.width if width is None else width

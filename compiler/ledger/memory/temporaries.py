@@ -14,7 +14,8 @@ def backward_lines(sizes: Sizes, kept: LayerKept, largest_weight: int) -> tuple[
     """The backward of one layer: what it makes again, and its gradients under way.
 
     Gradients: two of the residual stream, the gathered input, and one for each inner tensor of the
-    MLP but its input. The emitted code holds the gradient of one weight beside them.
+    MLP but its input, and the gradient of one weight beside them. Those of the emitted code are
+    followed operator by operator.
     """
     lines: list[Line] = []
     source = sizes.stack.source
@@ -24,8 +25,8 @@ def backward_lines(sizes: Sizes, kept: LayerKept, largest_weight: int) -> tuple[
         lines.append(
             Line("temporaries", "one layer computed again", again, f"{again}", "arXiv:1604.06174")
         )
-    if sizes.stack.traced and not kept.experts:
-        return (*lines, backward.most(sizes))
+    if sizes.stack.traced:
+        return (*lines, backward.most(sizes, kept.saved, experts=kept.experts))
     stream, words = sizes.stream()
     inner, formula = _inner(sizes, experts=kept.experts)
     gathered = stream * sizes.residual
@@ -64,13 +65,14 @@ def _inner(sizes: Sizes, *, experts: bool) -> tuple[int, str]:
 
 
 def attention_lines(sizes: Sizes) -> tuple[Line, ...]:
-    """What context parallelism holds besides while attention runs.
+    """What context parallelism holds besides while attention runs; `backward.py` has that of the
+    emitted code.
 
     ring: two blocks of keys and values, the one in use and the one under way. allgather: those of
     the whole sequence. ulysses: queries, keys and values on their way, once more.
     """
     cp, model = sizes.parallel.cp, sizes.model
-    if cp == 1:
+    if cp == 1 or sizes.stack.traced:
         return ()
     if model.mla is None:
         pair = sizes.kv_heads * 2 * model.head_dim
@@ -90,8 +92,11 @@ def attention_lines(sizes: Sizes) -> tuple[Line, ...]:
 
 
 def dispatch_lines(sizes: Sizes) -> tuple[Line, ...]:
-    """The buffers of experts: tokens on their way out and back, 2·k·h bytes a token each."""
-    if sizes.model.experts is None:
+    """The buffers of experts: tokens on their way out and back, 2·k·h bytes a token each.
+
+    Those of the emitted code are in `backward.py`.
+    """
+    if sizes.model.experts is None or sizes.stack.traced:
         return ()
     visits = routed(sizes)
     value = 2 * sizes.width * visits * sizes.model.hidden
