@@ -69,11 +69,25 @@ def test_figures(job: Job, subject: Read) -> None:
     peak = subject(job(train=TRAIN))
     highest = budget.peak(peak)
     assert highest is not None and highest.fits
+    # One stage has all logits; of several the first one holds the most microbatches.
+    assert (highest.stage, highest.moment) == (0, "loss")
+    cut = budget.peak(subject(job(parallel="{ tp = 2, pp = 4, dp = 8 }", train=TRAIN)))
+    assert cut is not None and (cut.stage, cut.moment) == (0, "backward")
     assert budget.figures(peak) == f" ({highest.bytes / 1e9:.1f} GB of 85.5 GB)"
     assert list(highest.categories.values()) == sorted(highest.categories.values(), reverse=True)
     assert highest.largest == next(iter(highest.categories))
     assert all(highest.categories.values())
     assert sum(highest.categories.values()) == pytest.approx(highest.bytes)
+
+
+@pytest.mark.parametrize(("batch", "walked"), [(128, 128), (512, 512), (528, 512), (4096, 512)])
+def test_a_step_is_walked_until_the_pipeline_is_full(
+    batch: int, walked: int, job: Job, subject: Read
+) -> None:
+    """Eight times as many microbatches as stages: 8 · pp 4 · micro_batch 2 · dp 8."""
+    train = f"{{ seq = 4Ki, micro_batch = 2, global_batch = {batch} }}"
+    one = subject(job(parallel="{ tp = 2, pp = 4, dp = 8 }", train=train))
+    assert budget._short(one).train.global_batch == walked
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,18 @@ def test_other_values(job: Job, subject: Read) -> None:
     assert given.parallel.dp == 7
 
 
+def test_a_layout_is_kept_where_no_layout_follows_from_what_is_tried(
+    job: Job, subject: Read
+) -> None:
+    one = subject(job(parallel="{ tp = 8 }", train=TRAIN))
+    assert "layout" not in vars(one.with_values({"parallel.zero": 3}))  # nobody has asked for it
+    laid_out = one.layout
+    assert laid_out is not None and laid_out.size("tp") == 8
+    assert vars(one.with_values({"parallel.zero": 3, "train.micro_batch": 4}))["layout"] is laid_out
+    other = one.with_values({"parallel.zero": 3, "parallel.tp": 4})
+    assert other.laid_out.size("tp") == 4
+
+
 def test_written_degrees_stay(job: Job, subject: Read) -> None:
     one = subject(job(parallel="{ tp = 8, dp = 8 }"))
     assert one.with_values({"parallel.tp": 4}).parallel.dp == 8
