@@ -33,9 +33,14 @@ def recipe(
     half = training.pop("mixed_precision_param", "bfloat16") == "bfloat16"
     dtype = training.pop("dtype", "float32")
     draft.set("train.precision", "bf16" if half or dtype == "bfloat16" else "fp32")
+    reduced = training.pop("mixed_precision_reduce", "float32")
     if dtype == "bfloat16":
+        # Weights, what is kept of their gradients and their moments have one dtype.
         draft.set("train.master", "none")
-    if (reduced := training.pop("mixed_precision_reduce", "float32")) != "float32":
+        draft.set("train.gradients", "bf16")
+        if reduced != "bfloat16":
+            draft.assumed.append(f"gradients = bf16: sent as {reduced}, kept as the weights are")
+    elif reduced != "float32":
         draft.lost.append(f"training.mixed_precision_reduce = {reduced}: fp32 is written")
     training.pop("disable_cuda_graphs", None)
     norm = training.pop("max_norm", 1.0)
@@ -91,6 +96,8 @@ def _optimizer(module: Module, config: Called, draft: Draft) -> float:
         for name, v in options.items()
         if v is not None
     }
+    if draft.blocks["train"].get("master") == "none":
+        texts["states"] = "bf16"
     draft.set("train.optimizer", variant("adamw", **texts))
     return float(options["lr"])
 

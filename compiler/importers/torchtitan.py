@@ -26,6 +26,7 @@ from parlay.compiler.importers.written import (
 
 NODE: Final = "dgx-h100"
 BLOCKS: Final = ("model", "cluster", "parallel", "train", "data", "checkpoint", "log")
+FLAVOUR: Final = re.compile(r'model from "([^"]+)"')
 WORLD: Final = re.compile(r"for torchtitan [\d.]+, by Parlay [^:]*: (\d+) ranks? on (\d+) node")
 
 
@@ -48,6 +49,7 @@ def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     _parallel(draft, parallel, degrees, nodes)
     _stages(draft, parallel)
     recipe(given.module, config, draft, found, degrees)
+    _positions(draft)
     services(config, draft, found)
     _rest(draft, found)
     _around(draft, config, found)
@@ -61,6 +63,17 @@ def _sections(config: Called) -> Sections:
     """The sections of plain settings."""
     given = {name: config.keywords.get(name) for name in sections(NEWEST)}
     return {n: dict(call.keywords) if isinstance(call, Called) else {} for n, call in given.items()}
+
+
+def _positions(draft: Draft) -> None:
+    """As many positions as tokens: torchtitan makes its table for the sequence that is trained."""
+    named = FLAVOUR.fullmatch(draft.heads.get("model", ""))
+    preset = load("model", named[1]) if named else None
+    context = preset.values["model"].get("context") if preset else None
+    seq = int(draft.blocks["train"]["seq"])
+    if isinstance(context, int) and seq > context:
+        draft.set("model.context", str(seq))
+        draft.assumed.append(f"context = {seq}: the positions of a run of that seq")
 
 
 # ── Degrees ───────────────────────────────────────────────────────────────────

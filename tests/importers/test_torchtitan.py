@@ -202,3 +202,35 @@ def test_layers_are_dealt_out_as_torchtitan_does(
     )
     found = torchtitan.read(written(tmp_path, "c.py", text))
     assert f"stages = {stages}" in found.text
+
+
+WHOLE_IN_BF16 = """
+# A 70B over one node's shards, all of it in bfloat16, on long sequences.
+[model]
+name = "llama3"
+flavor = "70B"
+[training]
+local_batch_size = 1
+seq_len = 32768
+dtype = "bfloat16"
+[parallelism]
+data_parallel_shard_degree = 8
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_weights_in_bf16_have_such_moments_and_a_run_its_positions(tmp_path: Path) -> None:
+    found = torchtitan.read(written(tmp_path, "run.toml", WHOLE_IN_BF16))
+    for said in ("master = none", "gradients = bf16", "states = bf16"):
+        assert said in found.text, said
+    assert 'model from "llama3-70b" {\n  context = 32768\n}' in found.text
+    assert "gradients = bf16: sent as float32, kept as the weights are" in found.assumed
+    reduced = WHOLE_IN_BF16.replace("[para", 'mixed_precision_reduce = "bfloat16"\n[para')
+    again = torchtitan.read(written(tmp_path, "reduced.toml", reduced))
+    assert "gradients = bf16" in again.text
+    assert not any("gradients" in said for said in (*again.assumed, *again.lost))
+    assert "context = 32768: the positions of a run of that seq" in found.assumed
+    short = WHOLE_IN_BF16.replace("32768", "8192").replace('dtype = "bfloat16"', "")
+    text = torchtitan.read(written(tmp_path, "short.toml", short)).text
+    assert "context" not in text and "states" not in text

@@ -138,7 +138,8 @@ def family_of(model: Model) -> str:
 
 
 def _model(phase: Phase, model: Model, train: Train) -> Iterator[Diagnostic]:
-    if model.rope_scaling is not None and family_of(model) != "llama3":
+    scaled = model.rope_scaling is not None and model.rope_scaling.name == "llama3"
+    if scaled and family_of(model) != "llama3":
         words = "its pairs of neighbours alone are stretched by bands"
         shown = "`llama3` beside experts or norms of queries"
         yield told(phase, "model.rope_scaling", shown, words=words)
