@@ -228,6 +228,8 @@ class Comparisons:
                     words += f", copy {place // self.shard}"
                 (ep, _), (etp, _) = of_experts.experts
                 held = f"the ranks of stage {owner.stage}, ep {ep}, etp {etp}"
+                if self.experts is not None and "replicate" in self.experts.axes:
+                    held += f", copy {self.experts.coordinate(rank, 'replicate')}"
                 of_experts = of_experts._replace(tp=0, words=held)
                 owner = owner._replace(words=words, experts=Place(0, 0, "").experts)
             owners += [(owner, False), (of_experts, True)]

@@ -102,12 +102,12 @@ class Mesh:
         self._add(name, self.grid.ends(axis))
 
     def overlay(self, grid: Grid) -> None:
-        """Adds the axes of another grid over the same ranks, the experts' one, but those that this
-        one has."""
+        """Adds the axes of another grid over the same ranks, the experts' one, but those of which
+        there are groups."""
         if grid.world != self.grid.world:
             raise ValueError(f"a grid of {grid.world} ranks over one of {self.grid.world}")
         for axis in grid.axes:
-            if axis not in self.grid.axes:
+            if (axis,) not in self._axes:
                 self._add(axis, grid.groups((axis,)))
 
     def __getattr__(self, name: str) -> Axis:

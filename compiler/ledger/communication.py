@@ -286,7 +286,7 @@ def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
     _of_experts(counter, spec, layout, held)
     if sharded:
-        _sharded(counter, spec, held, numel)
+        _sharded(counter, spec, layout, held, numel)
     elif replicas > 1:
         for elements in _buckets(numel):
             counter.add(batch, "all_reduce", dtypes.gradients, elements=elements)
@@ -299,7 +299,11 @@ def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage
 
 def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]) -> None:
     """Gradients and weights of routed experts over the ranks that hold the same ones."""
-    numel, ranks, dtypes = of_experts.held(spec, held), of_experts.copies(layout), dtypes_of(spec)
+    numel, dtypes = of_experts.held(spec, held), dtypes_of(spec)
+    ranks = of_experts.copies(layout, zero=spec.parallel.zero)
+    if spec.parallel.zero == 1 and _copied(spec):
+        for elements in _buckets(-(-numel // ranks)):
+            counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
     if not numel or ranks == 1:
         return
     if spec.parallel.zero == 0:
@@ -322,7 +326,12 @@ def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]
     counter.add("edp", "all_gather", dtypes.compute, elements=padded)
 
 
-def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> None:
+def _copied(spec: Spec) -> bool:
+    """Whether a part of the replicas shares one copy of the state, and the rest has others."""
+    return spec.parallel.shard < spec.parallel.dp * spec.parallel.cp
+
+
+def _sharded(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage], numel: int) -> None:
     """ZeRO: gradients to the ranks that own them, weights to those that use them.
 
     1: one buffer, once a step. 2: units, their gradients each microbatch. 3: their weights, too.
@@ -330,8 +339,7 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
     """
     parallel, dtypes, count = spec.parallel, dtypes_of(spec), microbatches(spec)
     ranks = parallel.shard
-    replicas = parallel.dp * parallel.cp
-    group = "shard" if ranks < replicas else "dp_cp" if parallel.cp > 1 else "dp"
+    group = "shard" if _copied(spec) else "dp_cp" if parallel.cp > 1 else "dp"
 
     def send(collective: str, dtype: str, sent: units.Sent, times: int = 1) -> None:
         if ranks > 1:
@@ -351,7 +359,11 @@ def _sharded(counter: _Counter, spec: Spec, held: list[Stage], numel: int) -> No
             send("all_gather", dtypes.compute, each)
         else:
             send("all_gather", dtypes.compute, gathered, count)
-    if ranks < replicas:
+        # Units of experts are owned in the same buffer.
+        together = of_experts.copies(layout, zero=parallel.zero)
+        routed = units.expert_traffic(spec, held, together)
+        owned += of_experts.held(spec, held) if routed is None else routed.owned
+    if _copied(spec):
         for elements in _buckets(owned):
             counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
 

@@ -95,6 +95,7 @@ def held(spec: Spec, chunks: Iterable[Stage]) -> int:
     return sum(t * row.on_rank(etp=parallel.etp, ep=parallel.ep) for row, t in rows if row.expert)
 
 
-def copies(layout: Layout) -> int:
-    """How many ranks hold the same experts."""
-    return layout.size("edp") if "edp" in layout.kinds else 1
+def copies(layout: Layout, *, zero: int) -> int:
+    """How many ranks hold the same experts; under ZeRO, the same copy of their state."""
+    kinds = ("expert_shard", "edp") if zero else ("edp",)
+    return next((layout.size(kind) for kind in kinds if kind in layout.kinds), 1)

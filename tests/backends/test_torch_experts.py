@@ -76,7 +76,11 @@ REFUSED = {
         {"experts": "shared = 1", "train": "recompute = selective(mlp)"},
         "recompute",
     ),
-    "several copies of the state": ({"parallel": "ep = 4, zero = 1, shard = 4"}, "shard"),
+    "experts dealt out over copies": ({"parallel": "ep = 8, zero = 1, shard = 4"}, "shard"),
+    "experts over a part of a copy": (
+        {"parallel": "tp = 2, ep = 8, zero = 3, shard = 2"},
+        "shard",
+    ),
     "ZeRO-2 of experts alone": ({"parallel": "tp = 8, ep = 2, zero = 2"}, "zero"),
 }
 

@@ -86,8 +86,9 @@ def argument(structure: Structure, axes: Sequence[str] = ("kv", "embedding")) ->
 def parts(structure: Structure) -> list[str]:
     """The groups that mesh.py adds to those of the axes."""
     at, axis, lines = structure.at, structure.batch_axis, []
-    if structure.expert_axes:
-        lines.append("mesh.overlay(Grid.of(plan.expert_mesh, order=EXPERT_ORDER))")
+    overlay = "mesh.overlay(Grid.of(plan.expert_mesh, order=EXPERT_ORDER))"
+    if structure.expert_axes and not structure.replicates:
+        lines.append(overlay)
     if structure.kv:
         lines += [
             f"# {at('model.kv_heads')}: the tp ranks that hold one of them alike.",
@@ -99,6 +100,7 @@ def parts(structure: Structure) -> list[str]:
             f'mesh.split("{axis}", mesh.{axis}.size // plan.shard, name="shard")',
             f'mesh.across("{axis}", mesh.{axis}.size // plan.shard, name="replicate")',
         ]
+        lines += [overlay] if structure.expert_axes else []
     if structure.context == "ulysses_ring":
         lines += [
             comment(4, f"{at('parallel.cp_method')}: neighbours deal out heads, others ring."),

@@ -73,6 +73,8 @@ def norm(structure: Structure) -> list[str]:
     if structure.owners == "world":
         axis = structure.batch_axis
         found = [f"replicas=job.mesh.{axis}"] if axis and not structure.zero else []
+        if structure.replicates:
+            return [*found, "experts=job.mesh.replicate"]
         return found + (
             ["experts=job.mesh.edp"] if structure.edp and not structure.expert_zero else []
         )

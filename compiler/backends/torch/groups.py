@@ -33,7 +33,8 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
     names = [*structure.axes, *("_".join(plane) for plane in planes(structure))]
     found = {name: layout.group_of(name, rank) for name in names}
     of_experts = [axis for axis in structure.expert_axes if axis not in structure.axes]
-    found |= {name: layout.group_of(name, rank) for name in of_experts}
+    parts = {"edp": "expert_shard"} if structure.replicates else {}
+    found |= {name: layout.group_of(parts.get(name, name), rank) for name in of_experts}
     if structure.replicates:
         found |= {name: layout.group_of(name, rank) for name in ("shard", "replicate")}
     if structure.kv:

@@ -207,9 +207,21 @@ CORRECTION_RATE: Final = 1e-3
 section 4.2)."""
 
 
+COPIES: Final = {"replicate": "edp_replicate"}
+"""An axis of the experts' grid in emitted code -> in a layout of several copies of the state: the
+ranks at the same place of each copy are those of all else."""
+
+
 def _expert_mesh(layout: Layout, axes: tuple[str, ...]) -> dict[str, int]:
     assert layout.expert is not None
-    return {axis: layout.expert.size(axis) for axis in axes}
+    grid = layout.expert
+    if "replicate" in axes:
+        assert layout.sharded_expert is not None
+        grid = layout.sharded_expert
+    return {
+        axis: grid.size(name) if (name := COPIES.get(axis, axis)) in grid.axes else 1
+        for axis in axes
+    }
 
 
 def _experts(experts: Experts) -> dict[str, Any]:
@@ -301,8 +313,11 @@ def expert_axes(phase: Phase, layout: Layout) -> tuple[str, ...]:
     assert phase.spec.model is not None
     if phase.spec.model.experts is None or layout.expert is None:
         return ()
-    above = tuple(axis for axis in layout.expert.axes if layout.expert.size(axis) > 1)
-    return above if set(above) - {"pp"} else ()
+    grid, names = layout.expert, {name: axis for axis, name in COPIES.items()}
+    if replicates(phase.spec) and layout.sharded_expert is not None:
+        grid = layout.sharded_expert
+    above = tuple(names.get(axis, axis) for axis in grid.axes if grid.size(axis) > 1)
+    return above if set(above) - {"pp", "replicate"} else ()
 
 
 def mesh_axes(phase: Phase) -> tuple[str, ...]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parlay.compiler.backends.torch.refusals_model import CODE
+from parlay.compiler.layout.orders import (
+    dense_grid,
+    expert_grid,
+    shard_parts,
+    sharded_expert_grid,
+    sharded_grid,
+)
 from parlay.compiler.spec.blocks import Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
+from parlay.runtime.axes import Grid
 
 
 def expert_refusals(
@@ -64,12 +72,12 @@ def expert_refusals(
             "`gradients = fp32`",
         )
     known = None not in (parallel.zero, parallel.shard, parallel.dp, parallel.cp)
-    if known and parallel.zero and parallel.shard not in (1, parallel.dp * parallel.cp):
+    if known and not _copies_agree(phase, parallel):
         yield refused(
             "parallel.shard",
-            "several copies of the training state with experts yet",
-            "experts are shared by other ranks",
-            "leave `shard` out",
+            "copies of the training state that do not hold all experts each",
+            "experts are dealt out over several copies",
+            "a `shard` that ep and etp lie inside of, or no `shard`",
         )
     recompute = train.recompute
     if recompute is not None and recompute.name == "selective":
@@ -81,6 +89,30 @@ def expert_refusals(
                 "shared experts are MLPs, too",
                 "`selective(mlp, experts)`, or `selective(experts)`",
             )
+
+
+def _copies_agree(phase: Phase, parallel: Parallel) -> bool:
+    """Whether copies of the experts' state are on the ranks that copies of all else are on."""
+    cluster = phase.spec.cluster
+    if not parallel.zero or parallel.shard in (None, parallel.dp * parallel.cp) or cluster is None:
+        return True
+    expert, dense = expert_grid(parallel, world=cluster.gpus), dense_grid(parallel)
+    if expert is None or shard_parts(dense, parallel.shard) is None:
+        return True  # in error, which is told
+    return copies_agree(expert, sharded_grid(dense, parallel.shard))
+
+
+def copies_agree(expert: Grid, sharded: Grid) -> bool:
+    """Whether the ranks at one place of each copy of the state are the same for experts, and the
+    others of edp neighbours on it; `sharded` is the dense grid, cut in copies."""
+    cut = sharded_expert_grid(expert, sharded)
+    if cut is None:
+        return True  # in error, which is told
+    names = [axis for axis in cut.axes if axis.startswith("edp")]
+    if not set(names) <= {"edp", "edp_replicate"} or "edp_replicate" not in names:
+        return False
+    ours = cut.group_of(0, ("edp_replicate",))
+    return ours == sharded.group_of(0, ("cp_replicate", "dp_replicate"))
 
 
 def _copied(parallel: Parallel) -> bool:

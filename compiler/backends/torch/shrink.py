@@ -13,6 +13,7 @@ from math import lcm, prod
 from typing import Final
 
 from parlay.compiler.backends.torch.plan import windowed
+from parlay.compiler.backends.torch.refusals_experts import copies_agree
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.orders import (
     dense_grid,
@@ -20,11 +21,14 @@ from parlay.compiler.layout.orders import (
     pipelines_agree,
     shard_axes,
     shard_parts,
+    sharded_expert_grid,
+    sharded_grid,
 )
 from parlay.compiler.layout.stages import steps_of
 from parlay.compiler.ledger.communication_context import dealt
 from parlay.compiler.spec.blocks import Experts, Mla, Model, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
+from parlay.runtime.axes import Grid
 
 MOST_RANKS: Final = 8
 CLAMP: Final = 0.05
@@ -80,7 +84,7 @@ def _shares(spec: Spec, small: dict[str, int]) -> Iterator[dict[str, int]]:
     found = []
     for shares in product(*([1, 2, 4, 8] if axis in above else [1] for axis in full)):
         lie = dict(zip(full, shares, strict=True))
-        if prod(shares) == ranks and _pipelines_agree(parallel, small | lie):
+        if prod(shares) == ranks and _grids_agree(spec, small | lie):
             found.append(lie)
     most = max((sum(share > 1 for share in one.values()) for one in found), default=0)
     for one in found:
@@ -88,8 +92,10 @@ def _shares(spec: Spec, small: dict[str, int]) -> Iterator[dict[str, int]]:
             yield {axis: one[axis] for axis in ("ep", "etp")}
 
 
-def _pipelines_agree(parallel: Parallel, degrees: dict[str, int]) -> bool:
-    """Whether stages are the same ranks for experts and for all else."""
+def _grids_agree(spec: Spec, degrees: dict[str, int]) -> bool:
+    """Whether stages are the same ranks for experts and for all else, and copies of the state, of
+    which experts are shared in each by some ranks where they are in full."""
+    parallel = spec.parallel
     small = replace(
         parallel,
         tp=degrees["tp"],
@@ -100,8 +106,26 @@ def _pipelines_agree(parallel: Parallel, degrees: dict[str, int]) -> bool:
         etp=degrees["etp"],
     )
     world = prod(getattr(small, axis) for axis in AXES)
-    experts = expert_grid(small, world=world)
-    return experts is not None and pipelines_agree(dense_grid(small), experts)
+    experts, dense = expert_grid(small, world=world), dense_grid(small)
+    if experts is None or not pipelines_agree(dense, experts):
+        return False
+    if not any(axis in degrees for axis in REPLICATE.values()):
+        return True
+    sharded = sharded_grid(dense, degrees["dp"] * degrees["cp"])
+    return copies_agree(experts, sharded) and _owners(experts, sharded) == _owners_of(spec)
+
+
+def _owners(experts: Grid, sharded: Grid) -> bool:
+    """Whether several ranks share a copy of the experts' state."""
+    cut = sharded_expert_grid(experts, sharded)
+    return cut is not None and "edp" in cut.axes and cut.size("edp") > 1
+
+
+def _owners_of(spec: Spec) -> bool:
+    assert spec.cluster is not None
+    experts = expert_grid(spec.parallel, world=spec.cluster.gpus)
+    assert experts is not None, "a check lets no such degrees through"
+    return _owners(experts, sharded_grid(dense_grid(spec.parallel), spec.parallel.shard))
 
 
 def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Spec:

@@ -80,9 +80,10 @@ def context(structure: Structure) -> dict[str, Any]:
             else f"{gradients}.all_reduce("
             f"axis=mesh.{structure.batch_axis}, bucket={plan_name}.buckets.gradients)"
         ),
-        "replicated": Code(
-            f"job.gradients.all_reduce(axis=mesh.replicate, bucket={plan_name}.buckets.gradients)"
-        ),
+        "replicated": [
+            Code(f"{part}.all_reduce(axis=mesh.replicate, bucket={plan_name}.buckets.gradients)")
+            for part in ((gradients, "job.gradients.experts") if structure.parted else (gradients,))
+        ],
         "loader": [Code(line) for line in _loader(structure)],
         "batch_axis": Code(structure.batch_axis),
         "cut_over": Code(structure.batch_axis.replace("_", " and ")),
