@@ -65,7 +65,9 @@ def export(
             assert start is not None
             if (start / name).is_file():
                 shutil.copyfile(start / name, staged / name)
+        mode = (staged / CONFIG).stat().st_mode & 0o777
         for path in staged.iterdir():
+            path.chmod(mode)  # safetensors are written for their owner alone
             sync(path)
         sync_folder(staged)
         if os.path.lexists(to):

@@ -84,7 +84,10 @@ def _fits(plan: Plan, path: Path) -> None:
             "folder of one"
         )
     if not path.is_dir():
-        raise CheckpointError(f"{path} is no folder")
+        raise CheckpointError(
+            f"{path} is {'no folder' if path.exists() else 'not there'}: a folder with config.json "
+            "and safetensors is read, as `hf download` makes one"
+        )
     found = WeightsFolder(path)
     if "quantization_config" in found.config:
         raise CheckpointError(f"{path} has quantized weights: convert it to bfloat16 first")

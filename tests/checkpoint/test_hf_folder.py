@@ -201,7 +201,7 @@ def test_wrong(name: str, tmp_path: Path) -> None:
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is no folder"):
+    with pytest.raises(CheckpointError, match="is not there: a folder with config"):
         read(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("[" * 100_000)
     (tmp_path / "model.safetensors").write_bytes(b"")
