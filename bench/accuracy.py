@@ -20,7 +20,7 @@ from typing import Any
 
 from parlay.compiler.ledger.time import time_of
 from rows import Case, case_of, read
-from scoring import Scored, flat, report, summary
+from scoring import KINDS, Scored, flat, report, summary
 from split import fold_of
 
 HERE = Path(__file__).parent
@@ -89,14 +89,14 @@ def document(path: Path) -> tuple[dict[str, Any], list[Scored]]:
 def show(figures: dict[str, Any]) -> str:
     """The figures as text."""
     lines = [_line("stated rows", figures["step_time"]), _line("unstated", figures["unstated"])]
-    for title in ("by_class", "by_class_accelerator", "by_source"):
+    for title in KINDS:
         lines += ["", title.replace("_", " ")]
-        flat_guess = figures["baseline"][title]
+        flat_guess, signed = figures["baseline"][title], figures["bias"][title]
         for name, row in figures[title].items():
             beside = flat_guess[name]
             if row["count"]:
                 guess = f"   flat: {beside['median']:6.1%} {beside['p90']:6.1%}"
-                lines.append(_line(name, row) + guess)
+                lines.append(f"{_line(name, row)}   bias {signed[name]:+6.1%}{guess}")
     rank, guess = figures["ranking"], figures["baseline"]["ranking"]
     lines += ["", "ranking: " + _ranking(rank), "   flat: " + _ranking(guess)]
     lines += ["", _line("memory", figures["memory"])]

@@ -11,6 +11,7 @@ import presets
 from parlay.compiler.spec.blocks import Cluster, Model, Nic, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
 from stacks import Row, Usual, stack_of
+from stages import chunks_of, uneven
 from words import attention, precision, recompute, sharding
 
 NODES = {
@@ -62,7 +63,7 @@ def task_of(row: Row) -> str:
 
 def spec_of(row: Row, usual: Usual) -> Spec:
     """The spec of a row that states what is needed."""
-    model = _model(row)
+    model = _model(row, usual)
     base = presets.base()
     cluster = _cluster(row, usual)
     parallel = _parallel(row, base.parallel, usual, model, cluster)
@@ -76,7 +77,7 @@ def _number(row: Row, name: str, default: int = 1) -> int:
     return found
 
 
-def _model(row: Row) -> Model:
+def _model(row: Row, usual: Usual) -> Model:
     heads = _number(row, "heads")
     kv = _number(row, "kv_heads", heads)
     layers, hidden, ffn = (_number(row, name) for name in ("layers", "hidden", "ffn"))
@@ -96,7 +97,7 @@ def _model(row: Row) -> Model:
                 top_k=top_k,
                 dense_layers=dense,
                 capacity=capacity,
-                imbalance=_imbalance(row),
+                imbalance=_imbalance(row, usual),
             )
             made = replace(made, experts=mixture)
         return made
@@ -113,7 +114,7 @@ def _model(row: Row) -> Model:
             top_k=top_k,
             ffn=ffn,
             shared_ffn=ffn,
-            imbalance=_imbalance(row),
+            imbalance=_imbalance(row, usual),
         )
     return replace(
         plain,
@@ -135,9 +136,10 @@ def _model(row: Row) -> Model:
     )
 
 
-def _imbalance(row: Row) -> float:
+def _imbalance(row: Row, usual: Usual) -> float:
     words = row.get("notes", "").lower()
-    return 1.0 if "balance" in words or "drop" in words.replace("dropless", "") else IMBALANCE
+    even = usual.balanced or "balance" in words or re.search(r"token[ -]?drop(?!less)", words)
+    return 1.0 if even else IMBALANCE
 
 
 def _gated(
@@ -190,20 +192,18 @@ def _nic(row: Row, nic: Nic | None, usual: Usual) -> Nic | None:
 def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Cluster) -> Parallel:
     tp, pp, cp = (_number(row, name) for name in ("tp", "pp", "cp"))
     ep = _number(row, "ep")
-    etp = tp if usual.expert_tp and model.experts is not None else 1
+    etp = _expert_tp(row, usual, cluster.gpus // pp) if model.experts is not None else 1
     assert cluster.gpus % (tp * cp * pp) == 0, "tp, cp and pp do not divide the GPUs"
     assert cluster.gpus % (ep * etp * pp) == 0, "ep does not divide the GPUs of a stage"
     dp = cluster.gpus // (tp * cp * pp)
     zero, shard = sharding(row["zero_stage_or_sharding"], usual, dp * cp)
     words = row.get("notes", "")
-    vpp = row.get("vpp", "")
-    chunks = int(vpp) if vpp.isdigit() else max(1, -(-(model.layers + 2) // pp) if vpp else 1)
-    chunks = fullest(model.layers, pp, chunks)
+    chunks = chunks_of(row, usual, model.layers, pp, dp)
     schedule = Setting("one_f_one_b")
-    if "ZB-1p" in words:
-        schedule = Setting("zero_bubble")
-    elif "ZB-V" in words:
+    if "ZB-V" in words and 2 * pp <= model.layers:
         schedule, chunks = Setting("zbv"), 2
+    elif "ZB-1p" in words or "ZB-V" in words:  # the latter with ends of no layer
+        schedule = Setting("zero_bubble")
     elif pp > 1 and chunks > 1:
         schedule = Setting("interleaved", {"chunks": chunks})
     else:
@@ -227,33 +227,13 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
     )
 
 
-def fullest(layers: int, pp: int, chunks: int) -> int:
-    """The chunks of a rank, fewer where a stage would have embedding or head alone.
-
-    The language has no stage without a layer; `126 layers, pp 16, 8 chunks` --> 4 chunks.
-    """
-    if pp * chunks <= layers:
-        return chunks
-    fitting = range(1, layers // pp + 1)
-    even = [c for c in fitting if c > 1 and (layers + 2) % (pp * c) == 0]
-    return max(even or fitting, default=chunks)
-
-
-def uneven(layers: int, steps: int, pp: int | None = None) -> tuple[int, ...] | None:
-    """Layers of each stage where they do not divide: embedding and head count as a layer.
-
-    `126, 16` --> `7, 8, …, 8, 7`
-    """
-    if layers % steps == 0:
-        return None
-    assert layers >= steps, "more stages than layers"
-    if (layers + 2) % steps == 0 and (layers + 2) // steps > 1:
-        each = (layers + 2) // steps
-        return (each - 1, *([each] * (steps - 2)), each - 1)
-    each, rest = divmod(layers, steps)
-    ends = (0, (pp or steps) - 1)
-    fuller = sorted(range(steps), key=lambda i: (i % (pp or steps) in ends, i))[:rest]
-    return tuple(each + (i in fuller) for i in range(steps))
+def _expert_tp(row: Row, usual: Usual, stage: int) -> int:
+    """Over how many ranks an expert is cut: as the notes say, else over tp where that was usual and
+    the `stage` GPUs of a stage hold so many."""
+    if found := re.search(r"\betp ?= ?(\d+)", row.get("notes", "").lower()):
+        return int(found[1])
+    tp = _number(row, "tp")
+    return tp if usual.expert_tp and stage % (_number(row, "ep") * tp) == 0 else 1
 
 
 def _train(row: Row, base: Train | None, usual: Usual, parallel: Parallel) -> Train:

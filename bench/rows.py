@@ -16,20 +16,24 @@ from pathlib import Path
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.spec.blocks import Spec
 from row_spec import NODES, spec_of, task_of
+from speeds import COUNTED, from_flops, speed
 from stacks import Row, stack_of, usual_of
+from words import modelled
 
 COLUMNS = (
     *("id", "source_url", "source_group", "model", "params_b", "layers", "hidden", "ffn", "heads"),
     *("kv_heads", "vocab", "seq", "experts", "topk", "gpu", "gpus", "gpus_per_node", "tp", "sp"),
     *("pp", "vpp", "cp", "ep", "dp", "zero_stage_or_sharding", "micro_batch", "grad_accum"),
     *("global_batch_seqs", "recompute", "precision", "attention", "step_time_s"),
-    *("tokens_per_s_per_gpu", "mfu_pct", "hfu_pct", "peak_mem_gib", "notes", "check_flags"),
+    *("tokens_per_s_per_gpu", "tflops_per_gpu", "mfu_pct", "hfu_pct", "peak_flops_used_tflops"),
+    *("peak_mem_gib", "notes", "check_flags"),
 )
 CONTRADICTS = ("MISMATCH", "COPY_OF", "PP_TYPO", "SWAPPED", "NOT_STATED")
 NUMBERS = (
     *("params_b", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "gpus"),
     *("gpus_per_node", "tp", "pp", "cp", "ep", "micro_batch", "global_batch_seqs"),
-    *("step_time_s", "tokens_per_s_per_gpu", "mfu_pct", "hfu_pct", "peak_mem_gib"),
+    *("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu_pct", "hfu_pct"),
+    *("peak_flops_used_tflops", "peak_mem_gib"),
 )
 """Columns whose cells are numbers above zero where they are filled."""
 BEYOND = {"layers": 1e4}
@@ -90,7 +94,7 @@ def case_of(row: Row) -> Case | str:
         row=row,
         spec=spec,
         layout=layout,
-        tokens=speed(row),
+        tokens=speed(row) or from_flops(row, spec),
         stated=bool(row["recompute"] and row["attention"]),
         kind=kind_of(spec, row),
         accelerator=family_name(row["gpu"]),
@@ -142,8 +146,10 @@ def reason_to_skip(row: Row) -> str | None:
             return "shape not stated"
         if not row["ep"]:
             return "degrees not stated"
-    if not speed(row):
+    if not speed(row) and not any(row[name] for name in COUNTED):
         return "speed not stated"
+    if not modelled(row["precision"]):
+        return "precision not modelled"
     if "ZB-2p" in row.get("notes", ""):
         return "schedule ZB-2p is not in the language"
     return None
@@ -160,14 +166,6 @@ def unreadable(row: Mapping[str, str]) -> str | None:
         if not good:
             return f"no number that can be in the column {name}"
     return None
-
-
-def speed(row: Row) -> float:
-    """Tokens/s a GPU, from the step time where that is printed; 0 where no speed is."""
-    if row["step_time_s"] and row["global_batch_seqs"] and row["seq"] and row["gpus"]:
-        tokens = float(row["global_batch_seqs"]) * float(row["seq"])
-        return tokens / float(row["step_time_s"]) / float(row["gpus"])
-    return float(row["tokens_per_s_per_gpu"] or 0)
 
 
 def kind_of(spec: Spec, row: Row) -> str:

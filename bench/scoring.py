@@ -41,6 +41,14 @@ def summary(errors: Iterable[float]) -> dict[str, Any]:
     }
 
 
+def bias(scored: Sequence[Scored], key: Callable[[Case], str]) -> dict[str, float]:
+    """The median signed error of each class: below zero where runs take longer than predicted."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for one in scored:
+        groups[key(one.case)].append(one.error)
+    return {name: median(errors) for name, errors in sorted(groups.items())}
+
+
 CLASSES = ("dense_bf16", "dense_fp8", "dense_fp4", "moe", "finetune")
 
 
@@ -117,6 +125,14 @@ def flat(case: Case) -> float:
     return 0.5 * peak * busy / flops.per_token(spec)
 
 
+KINDS: dict[str, Callable[[Case], str]] = {
+    "by_class": lambda c: c.kind,
+    "by_class_accelerator": lambda c: f"{c.kind}/{c.accelerator}",
+    "by_source": lambda c: c.source or "unnamed",
+}
+"""The tables of the report, and what a case is called in each."""
+
+
 def report(scored: Sequence[Scored]) -> dict[str, Any]:
     """The figures of the time side."""
     stated = [s for s in scored if s.case.stated]
@@ -126,7 +142,8 @@ def report(scored: Sequence[Scored]) -> dict[str, Any]:
         "ranking": ranking(scored),
         "unstated": {name: rest[name] for name in ("count", "median", "p90")},
         "all": summary(s.error for s in scored),
-        "by_class": by(scored, lambda c: c.kind, CLASSES),
-        "by_class_accelerator": by(scored, lambda c: f"{c.kind}/{c.accelerator}"),
-        "by_source": by(scored, lambda c: c.source or "unnamed"),
+        "by_class": by(scored, KINDS["by_class"], CLASSES),
+        "by_class_accelerator": by(scored, KINDS["by_class_accelerator"]),
+        "by_source": by(scored, KINDS["by_source"]),
+        "bias": {title: bias(scored, key) for title, key in KINDS.items()},
     }

@@ -1,7 +1,8 @@
 """Which software a source ran, and what it usually left unsaid. The one place that reads names.
 
-A row may name its stack itself in a column `stack`. An unknown source gets the default of the
-framework that its notes or address name, with the year that its GPU came into use.
+A row may name its stack itself in a column `stack`. An unknown source gets the framework that its
+address, notes or sharding name, in the generation of the year that they state; without either, what
+was usual when its GPU came into use.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Usual:
     gradients: str = "fp32"
     sequence: bool = True
     expert_tp: bool = False  # experts are cut over tp, as before parallel folding
+    balanced: bool = False  # experts get equal shares, as benchmarks on made-up tokens force
+    interleaved: bool = False  # a pipeline whose chunks are not stated has one of each layer
     nic: tuple[int, float] | None = None  # cards of a node, Gb/s each
 
 
@@ -55,15 +58,68 @@ FRAMEWORKS = (
     ("automodel", "automodel"),
     ("torchtitan", "torchtitan"),
     ("llm-foundry", "llmfoundry"),
-    ("megatron-deepspeed", "megatron_deepspeed-2022"),
-    ("deepspeed", "deepspeed"),
-    ("nemo", "nemo-24"),
-    ("megatron", "megatron-2025"),
+    ("mosaicml/examples", "llmfoundry-1.12"),
+    ("mosaicgpt", "llmfoundry-1.12"),
+    ("mosaicml", "llmfoundry"),
+    ("foundation-model-stack", "fms"),
+    ("internevo", "internevo"),
+    ("colossalai", "colossalai"),
+    ("nanotron", "torchtitan-eager"),
     ("maxtext", "maxtext"),
     ("paxml", "paxml"),
+    ("megatron-deepspeed", "megatron_deepspeed"),
+    ("gpt-neox", "megatron_deepspeed"),
+    ("bigscience", "megatron_deepspeed"),
+    ("dgxc-benchmarking", "nemo-24"),
+    ("nemo", "nemo-24"),
+    ("megatron-fsdp", "megatron"),
+    ("deepspeed", "deepspeed"),
+    ("megatron", "megatron"),
+    ("mcore", "megatron"),
+    ("flagscale", "megatron"),
+    ("mlperf", "nemo-24"),
+    ("primus", "megatron"),
     ("fsdp", "pytorch"),
+    ("hsdp", "pytorch"),
+    ("olmo", "pytorch"),
+    ("litgpt", "pytorch"),
+    ("huggingface/accelerate", "pytorch"),
 )
+"""The first word that stands in a row's address, source, notes or sharding names its framework.
+nanotron is eager PyTorch with layouts of its own; MosaicGPT is llm-foundry's code on torch 1.12."""
+GENERATIONS = {"megatron": (2021, 2025), "megatron_deepspeed": (2021, 2023)}
+"""Stacks that are known by year, the first and the last of them."""
+USED = {"V100": 2021, "A100": 2023, "A800": 2023}
+"""The last year that Megatron is taken to have run on a GPU where a row states none."""
 YEARS = {"V100": "megatron_deepspeed-v100", "A100": "megatron-2022", "H100": "nemo-24"}
+ARXIV = re.compile(r"arxiv\.org/\w+/(\d\d)\d\d\.\d")
+YEAR = re.compile(r"(?<!\d)(20(?:19|2\d))(?=\D|[01]\d\D|$)")
+
+
+def year_of(text: str) -> int | None:
+    """The year of an arXiv number, or the first that is stated: `llama3_h100_202412` --> 2024."""
+    if found := ARXIV.search(text):
+        return 2000 + int(found[1])
+    return int(found[1]) if (found := YEAR.search(text)) else None
+
+
+def _unknown(row: Row) -> str:
+    """The stack of a source that is not in the table."""
+    columns = ("source_url", "source_group", "notes", "zero_stage_or_sharding")
+    text = " ".join(row.get(name, "") for name in columns).lower()
+    base = next((stack for word, stack in FRAMEWORKS if word in text), None)
+    if base == "deepspeed" and {row.get("tp", ""), row.get("pp", "")} - {"", "1"}:
+        base = "megatron_deepspeed"  # DeepSpeed cuts no layer by itself
+    year, gpu = year_of(text), row["gpu"].split("-")[0]
+    if base is None and year is None:
+        return YEARS.get(gpu, "megatron-2025")
+    base = base or "megatron"
+    if base not in GENERATIONS:
+        return base
+    if year is None and base == "megatron_deepspeed":
+        return "megatron_deepspeed-v100" if gpu == "V100" else "megatron_deepspeed-2022"
+    first, last = GENERATIONS[base]
+    return f"{base}-{min(max(year or USED.get(gpu, last), first), last)}"
 
 
 def stack_of(row: Row) -> str:
@@ -71,11 +127,7 @@ def stack_of(row: Row) -> str:
     if row.get("stack"):
         return row["stack"]
     words = row.get("notes", "")
-    base = SOURCES.get(row.get("source_group", ""))
-    if base is None:
-        text = f"{row.get('source_url', '')} {words}".lower()
-        base = next((stack for word, stack in FRAMEWORKS if word in text), None)
-        base = base or YEARS.get(row["gpu"].split("-")[0], "megatron-2025")
+    base = SOURCES.get(row.get("source_group", "")) or _unknown(row)
     lower = words.lower()
     if "maxtext" in lower:
         return "maxtext"
@@ -109,17 +161,20 @@ def _task(lower: str) -> str:
 OLD = Usual(attention="math", zero=0, recompute="full", sequence=False)
 USUAL = {
     "megatron_deepspeed": OLD,
+    "megatron_deepspeed-2023": Usual(sequence=False),
     "megatron-2021": OLD,
     "megatron-2022": Usual(attention="math", zero=0, recompute="selective (core attention)"),
     "megatron-2023": Usual(attention="math", zero=0, sequence=False),
     "deepspeed": Usual(zero=3, gradients="bf16", sequence=False),
     "llmfoundry": Usual(zero=3),
     "torchtitan": Usual(zero=3),
+    "torchtitan-eager": Usual(),
     "fms": Usual(zero=3, gradients="bf16"),
     "pytorch": Usual(zero=3),
     "internevo": Usual(gradients="bf16", nic=(4, 100.0)),
     "bridge": Usual(),
-    "nemo-24": Usual(expert_tp=True),
+    "nemo-24": Usual(expert_tp=True, balanced=True, interleaved=True),
+    "nemo-24-lora": Usual(expert_tp=True, balanced=True, sequence=False),
     "megatron-2024": Usual(expert_tp=True),
 }
 

@@ -38,6 +38,13 @@ def precision(words: str) -> str:
     return "fp16" if "fp16" in lower else "bf16"
 
 
+def modelled(words: str) -> bool:
+    """Whether products of the precision are priced: `fp32` and `tf32` are not."""
+    lower = words.lower()
+    low = any(word in lower for word in ("16", "amp", "mixed", "fp8", "fp4"))
+    return low or not any(word in lower for word in ("32", "64"))
+
+
 def recompute(words: str) -> Setting:
     """`selective (core attention)` --> `selective(core_attention)`."""
     lower = words.lower()
