@@ -397,7 +397,7 @@ cluster {
         at("400TFLOP/s"),
     ),
     "palm_mfu_hfu": Case(
-        whole_run("{ params = 540B }", 768, "global_batch = 2048")
+        whole_run("{ params = 540B }", 768, "global_batch = 2064")
         + "let hfu = 57.8%\nassert hfu - throughput.mfu < 12%",
         "phases.0.asserts.0.value",
         at("46.2%"),

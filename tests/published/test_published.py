@@ -27,7 +27,10 @@ def printed(par: str, command: str, path: str, folder: Path) -> Any:
     file.write_text(par)
     arguments = [str(file) if word == "FILE" else word for word in command.split()]
     result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+    # A paper's speeds or bytes are asked of layouts that leave a recipe out, and may not fit by it.
+    wrong = set(re.findall(r"^error\[(\w+)\]", result.stderr, re.MULTILINE))
+    assert wrong <= {"M201", "M204"}, result.output
+    assert result.exit_code == bool(wrong), result.output
     document = json.loads(result.stdout)
     at: Any = document["files"][0] if "files" in document else document
     for step in re.findall(r"\[[^\]]+\]|[^.\[\]]+", path):
