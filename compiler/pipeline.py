@@ -45,6 +45,8 @@ class Job:
 # ── The steps ─────────────────────────────────────────────────────────────────
 
 
+WEIGHED: Final = "MNW"
+"""The families of rules that weigh a layout: memory, network, speed."""
 NO_TEXTS: Final[Mapping[Path, str]] = MappingProxyType({})
 
 
@@ -80,10 +82,14 @@ def check(path: Path, targets: Iterable[str] = (), texts: Mapping[Path, str] = N
 def checked(job: Job, targets: Iterable[str] = ()) -> Job:
     """The job with the diagnostics of the rules added, for the general case and for `targets`."""
     from parlay.compiler.checks import check_phases
+    from parlay.compiler.spec.problems import weighs
 
     targets = tuple(targets)
     told = [*job.diagnostics]
-    told += check_phases(job.phases, targets, broken=bool(job.errors))
+    found = check_phases(job.phases, targets, broken=bool(job.errors))
+    # With a field that has no name here, what a layout weighs is another's: that would follow on.
+    unsure = any(weighs(each) for each in job.diagnostics)
+    told += (each for each in found if not unsure or each.code[0] not in WEIGHED)
     if targets:
         from parlay.compiler.backends import refusals
 

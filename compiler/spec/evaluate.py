@@ -202,7 +202,7 @@ class Evaluator(Converter):
                 return None
             if isinstance(value, units.Quantity):
                 return value
-            self.tell(problems.no_value(ref, "this is no number"))
+            self.tell(problems.no_number(ref))
             return None
         path = ".".join(name.text for name in ref.path)
         head, _, rest = path.partition(".")
@@ -221,7 +221,7 @@ class Evaluator(Converter):
                     self.tell(problems.no_value(ref, "absent, and without a default"))
                 return None
         if path not in self.exact:
-            self.tell(problems.no_value(ref, "this is no number"))
+            self.tell(problems.no_number(ref))
             return None
         return self.exact[path]
 

@@ -14,6 +14,7 @@ from parlay.compiler.spec.problems.names import (
     label_not_taken,
     missing_block,
     missing_fields,
+    no_number,
     no_preset_taken,
     no_value,
     phase_twice,
@@ -23,6 +24,7 @@ from parlay.compiler.spec.problems.names import (
     unknown_name,
     unknown_preset,
     unreadable_preset,
+    weighs,
 )
 from parlay.compiler.spec.problems.types import describe
 from parlay.compiler.spec.problems.values import (
@@ -61,6 +63,7 @@ __all__ = [
     "missing_fields",
     "mixed_dimensions",
     "needs_degrees",
+    "no_number",
     "no_preset_taken",
     "no_value",
     "not_whole",
@@ -77,6 +80,7 @@ __all__ = [
     "unknown_option",
     "unknown_preset",
     "unreadable_preset",
+    "weighs",
     "wrong_arguments",
     "wrong_dimension",
     "wrong_type",

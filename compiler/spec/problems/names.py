@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from parlay.compiler.spec.problems.types import describe
 from parlay.compiler.spec.schema import (
@@ -46,7 +47,12 @@ def unknown_field(
     """T002."""
     name = item.keyword if isinstance(item, syntax.Block) else item.name
     block = path.rpartition(".")[2] if not path.startswith("target.") else "target"
-    help, fixes = meant(name.text, [f.name for f in fields], name.span)
+    known = [field.name for field in fields]
+    help, fixes = meant(name.text, known, name.span)
+    if (said := _elsewhere(name.text)) and said[0] in known:
+        help, fixes = _translated(name, *said)
+    elif not help and len(known) <= MOST_LISTED:
+        help = ["known: " + ", ".join(f"`{each}`" for each in known)]
     return error(
         "T002",
         f"`{block}` has no field `{name.text}`",
@@ -55,6 +61,79 @@ def unknown_field(
         help=help,
         fixes=fixes,
     )
+
+
+_OF_FIELDS: Final[Mapping[str, str]] = {
+    "tp": "tensor tensor_parallel tensor_model_parallel",
+    "pp": "pipeline pipeline_parallel pipeline_model_parallel",
+    "cp": "context_parallel sequence_context_parallel",
+    "dp": "data data_parallel replicas",
+    "ep": "expert experts expert_parallel expert_model_parallel",
+    "etp": "expert_tensor_parallel",
+    "zero": "zero_stage fsdp",
+    "layers": "num_layers n_layers n_layer num_hidden_layers",
+    "hidden": "dim d_model n_embd",
+    "heads": "num_attention_heads attention_heads num_heads n_heads n_head",
+    "kv_heads": "num_key_value_heads num_query_groups n_kv_heads num_kv_heads",
+    "ffn": "intermediate ffn_hidden mlp_hidden",
+    "context": "max_position_embeddings max_seq_len",
+    "activation": "hidden_act",
+    "tied_embeddings": "tie_word_embeddings",
+    "count": "num_experts num_local_experts n_routed_experts",
+    "top_k": "num_experts_per_tok topk router_topk moe_router_topk",
+    "seq": "seq_len seq_length sequence sequence_length max_length",
+    "micro_batch": "batch_size_per_gpu per_device_train_batch local_batch "
+    "train_micro_batch_size_per_gpu",
+    "global_batch": "train_batch",
+    "steps": "train_iters max_steps iters iterations",
+    "precision": "dtype",
+    "clip": "clip_grad grad_clip gradient_clipping max_norm",
+    "recompute": "activation_checkpoint activation_checkpointing gradient_checkpointing remat",
+    "lr_schedule": "scheduler lr_scheduler lr_decay_style",
+    "gpus": "gpus_per_node num_gpus devices",
+    "nodes": "num_nodes n_nodes nnodes",
+}
+ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
+    word: (field, f"`{field}`") for field, words in _OF_FIELDS.items() for word in words.split()
+} | {
+    word: ("optimizer", f"`optimizer = adamw({option} = …)`")
+    for word, option in (
+        ("lr", "lr"),
+        ("learning_rate", "lr"),
+        ("weight_decay", "weight_decay"),
+        ("betas", "betas"),
+        ("eps", "eps"),
+    )
+}
+"""What other frameworks call a field -> the field, and how it is written."""
+
+MOST_LISTED: Final = 20
+
+
+def _elsewhere(word: str) -> tuple[str, str] | None:
+    """`tensor_model_parallel_size`, `tensor_parallel_degree` --> `tp`; `vocab_size` --> `vocab`."""
+    plain = word.lower()
+    for ending in ("_size", "_degree"):
+        plain = plain.removesuffix(ending)
+    return ELSEWHERE.get(plain, (plain, f"`{plain}`") if plain != word else None)
+
+
+def _translated(name: syntax.Name, field: str, form: str) -> tuple[list[str], list[Fix]]:
+    help = [f"it is called {form} here"]
+    if form != f"`{field}`":
+        return help, []
+    return help, [Fix(f"write `{field}`", (Edit(name.span, field),))]
+
+
+UNWEIGHED: Final = ("data", "checkpoint", "log", "target")
+"""Blocks that memory and speed do not depend on."""
+
+
+def weighs(told: Diagnostic) -> bool:
+    """Whether what a layout weighs is not known for a name that a diagnostic calls unknown."""
+    if told.code == "T002":
+        return not told.message.startswith(tuple(f"`{block}` " for block in UNWEIGHED))
+    return told.code == "T001"
 
 
 def unknown_preset(kind: str, name: syntax.String, known: Sequence[str]) -> Diagnostic:
@@ -192,6 +271,12 @@ def no_value(ref: syntax.Ref, why: str) -> Diagnostic:
     """T012."""
     text = ".".join(name.text for name in ref.path)
     return error("T012", f"`{text}` has no value", ref.span, why)
+
+
+def no_number(ref: syntax.Ref) -> Diagnostic:
+    """T012, of a value that is there."""
+    text = ".".join(name.text for name in ref.path)
+    return error("T012", f"`{text}` is no number", ref.span, "a number is needed here")
 
 
 def cycle(ring: Sequence[tuple[str, Span]]) -> Diagnostic:

@@ -149,7 +149,10 @@ def auto_not_taken(field: str, span: Span) -> Diagnostic:
         f"`{field}` cannot be `auto`",
         span,
         "a value is needed here",
-        help=["`auto` may stand for degrees, schedule, stages, micro-batch, ZeRO stage, recompute"],
+        help=[
+            "`auto` may stand for degrees, order, shard, schedule, stages, cp_method, micro-batch, "
+            "ZeRO stage, recompute"
+        ],
     )
 
 

@@ -1,0 +1,72 @@
+"""A field by another framework's name: what it is called here, and nothing that follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from parlay.compiler import pipeline
+from parlay.compiler.spec.problems.names import ELSEWHERE
+from parlay.compiler.spec.resolve import schemas
+from parlay.dsl.diagnostics import Diagnostic
+
+JOB = 'model from "llama3-70b"\ncluster { node from "dgx-h100" }\n'
+
+
+def told(text: str) -> tuple[Diagnostic, ...]:
+    path = Path("run.par")
+    return pipeline.check(path, (), {path.resolve(): text}).diagnostics
+
+
+@pytest.mark.parametrize(
+    ("block", "word", "field"),
+    [
+        ("parallel", "tensor_model_parallel_size", "tp"),  # Megatron-LM
+        ("parallel", "pipeline_parallel_degree", "pp"),  # torchtitan
+        ("parallel", "zero_stage", "zero"),  # Accelerate
+        ("train", "train_micro_batch_size_per_gpu", "micro_batch"),  # DeepSpeed
+        ("train", "global_batch_size", "global_batch"),
+        ("train", "gradient_checkpointing", "recompute"),  # Hugging Face
+        ("model", "num_hidden_layers", "layers"),
+        ("model", "vocab_size", "vocab"),
+        ("model", "n_embd", "hidden"),
+    ],
+)
+def test_the_word_is_translated(block: str, word: str, field: str) -> None:
+    [found] = [each for each in told(f"{block} {{ {word} = 8 }}") if each.code == "T002"]
+    assert found.help == (f"it is called `{field}` here",) or found.help[0].startswith("nearest: ")
+    assert found.fixes[0].title == f"write `{field}`"
+    assert [edit.text for edit in found.fixes[0].edits] == [field]
+
+
+def test_an_option_of_another_field_is_no_rename() -> None:
+    [found] = [each for each in told("train { learning_rate = 3e-4 }") if each.code == "T002"]
+    assert found.help == ("it is called `optimizer = adamw(lr = …)` here",)
+    assert not found.fixes
+
+
+def test_what_is_near_to_nothing_gets_the_list() -> None:
+    [found] = told(f"{JOB}parallel {{ wombat = 3 }}")
+    assert found.help[0].startswith("known: `tp`, `sequence_parallel`, `pp`")
+
+
+def test_every_word_stands_for_a_field() -> None:
+    names = {path.rpartition(".")[2] for path in schemas()}
+    assert {field for field, _ in ELSEWHERE.values()} <= names
+    assert not set(ELSEWHERE) & {"tp", "seq", "micro_batch"}
+
+
+@pytest.mark.parametrize("block", ["parallel { tensor_parallel = 8 }", "paralel { tp = 8 }"])
+def test_memory_is_not_told_of_a_layout_that_is_not_known(block: str) -> None:
+    assert {each.code for each in told(JOB + block)} <= {"T001", "T002"}
+
+
+def test_memory_is_told_beside_a_name_that_does_not_weigh() -> None:
+    codes = [each.code for each in told(JOB + "log { lines = 3 }")]
+    assert sorted(codes) == ["M201", "T002"]
+
+
+def test_what_is_no_number_has_a_value() -> None:
+    text = JOB + "train { seq = 8Ki, micro_batch = 1, global_batch = model.activation }"
+    [found] = [each for each in told(text) if each.code == "T012"]
+    assert found.message == "`model.activation` is no number"
