@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from parlay.runtime.hf_families import TIED
+from parlay.runtime.hf_families import FAMILIES, TIED
 from parlay.runtime.saved import CheckpointError
 from torch import Tensor
 
@@ -48,7 +48,11 @@ class WeightsFolder:
         self.path = path
         self.config = json_of(path / CONFIG)
         self._open: dict[str, Any] = {}
-        self.files = self._files()
+        files = self._files()
+        self._bare = _bare(files, self.config.get("model_type"))
+        """What names lack in front: a model that was saved without its head has none of it."""
+        head = "lm_head.weight"
+        self.files = {n if n == head else self._bare + n: file for n, file in files.items()}
         """The file of each tensor."""
 
     def _files(self) -> Mapping[str, str]:
@@ -84,7 +88,7 @@ class WeightsFolder:
         """The tensor `name`, of which nothing is read yet; raises KeyError where it is missing."""
         file = self._file(self.files[name])
         try:
-            return file.get_slice(name)
+            return file.get_slice(name.removeprefix(self._bare))
         except safetensors().SafetensorError:
             raise KeyError(name) from None
 
@@ -109,6 +113,12 @@ class WeightsFolder:
         return found
 
 
+def _bare(names: Iterable[str], kind: Any) -> str:
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    front = "" if family is None else family.layers.partition(".")[0] + "."
+    return "" if any(name.startswith(front) for name in names) else front
+
+
 def json_of(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
@@ -129,7 +139,6 @@ def json_of(path: Path) -> dict[str, Any]:
 USUAL: Final[Mapping[str, Any]] = {
     "rope_theta": 10000.0,
     "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": False,
     "attention_bias": False,
     "mlp_bias": False,
     "hidden_act": "silu",
@@ -139,16 +148,33 @@ USUAL: Final[Mapping[str, Any]] = {
     "decoder_sparse_step": 1,
 }
 """What a config that leaves a key out means."""
+OF_FAMILY: Final[Mapping[str, Mapping[str, Any]]] = {
+    "gpt2": {"hidden_act": "gelu_pytorch_tanh"},
+    "gpt_neox": {
+        "attention_bias": True,
+        "hidden_act": "gelu",
+        "partial_rotary_factor": 0.25,
+        "use_parallel_residual": True,
+    },
+    "gpt_oss": {"attention_bias": True},
+    "glm4_moe": {"partial_rotary_factor": 0.5},
+    "starcoder2": {"hidden_act": "gelu_pytorch_tanh", "use_bias": True},
+}
+"""Where a family means something else."""
 SIZED: Final = frozenset(
     {
         *("architectures", "max_position_embeddings", "initializer_range", "router_aux_loss_coef"),
         *("query_pre_attn_scalar", "num_nextn_predict_layers", "rope_scaling", "rope_parameters"),
         *("n_inner", "num_key_value_heads", "head_dim"),
+        *("resid_pdrop", "embd_pdrop", "attn_pdrop", "hidden_dropout", "attention_dropout"),
+        *("residual_dropout", "embedding_dropout", "pad_token_id"),
     }
 )
 """Keys that say nothing of what a weight means here, or are compared in another way."""
 SAME: Final = {"mistral": ("llama",), "phi3": ("llama", "mistral")}
 """Families that some models of others may have: without windows, turned whole."""
+ALTERNATING: Final = ("gemma2", "gpt_oss")
+"""Families whose every other layer sees everything, where the config does not say it."""
 ACTS: Final = {"gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "swish": "silu"}
 
 
@@ -159,10 +185,11 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
     if other != kind and kind not in SAME.get(str(other), ()):
         return [f"model_type is {str(other)[:60]!r}, the job's model is one of {kind!r}"]
     found = []
+    means = {**USUAL, "tie_word_embeddings": kind in TIED, **OF_FAMILY.get(kind, {})}
     for key, mine in ours.items():
         if key in SIZED or key == "model_type":
             continue
-        usual = kind in TIED if key == "tie_word_embeddings" else USUAL.get(key)
+        usual = means.get(key)
         value = usual if theirs.get(key) is None else theirs[key]
         if value is None and key not in theirs:
             continue
@@ -202,7 +229,8 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     layers = flat.get("num_hidden_layers")
     if isinstance(layers, int) and layers <= 10_000:
         usual_kind = "sliding_attention" if flat["sliding_window"] else "full_attention"
-        flat.setdefault("layer_types", [usual_kind] * layers)
+        other = "full_attention" if flat.get("model_type") in ALTERNATING else usual_kind
+        flat.setdefault("layer_types", ([usual_kind, other] * layers)[:layers])
     return flat
 
 

@@ -11,6 +11,8 @@ from parlay.compiler import pipeline
 from parlay.compiler.backends.torch import hugging_face
 from parlay.compiler.spec.blocks import Experts, Model
 
+from .hf_published import PUBLISHED
+
 JOB = """
 model from "{model}" {{ {more} }}
 cluster {{ node from "laptop" }}
@@ -115,3 +117,15 @@ def test_unnamed(preset: str, tmp_path: Path) -> None:
     for more, path in UNNAMED[preset].items():
         reason = hugging_face.unnamed(model_of(tmp_path, preset, more))
         assert reason is not None and reason.path == path, more
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_as_published(name: str, tmp_path: Path) -> None:
+    """A folder's own config says what the job does that it describes, with another dropout too."""
+    pytest.importorskip("torch")
+    from parlay.runtime.hf_folder import differences
+
+    theirs = PUBLISHED[name]
+    (tmp_path / "config.json").write_text(json.dumps(theirs))
+    ours = hugging_face.config_of(model_of(tmp_path, "config.json", "dropout = 0"))
+    assert differences(ours, theirs) == []

@@ -101,6 +101,13 @@ def test_a_cache_of_links_is_read(tmp_path: Path) -> None:
     assert torch.equal(read(folder)["norm.weight"], tensors()["model.norm.weight"])
 
 
+def test_a_model_saved_without_its_head(tmp_path: Path) -> None:
+    bare = {name.removeprefix("model."): tensor for name, tensor in tensors().items()}
+    ours = read(written(tmp_path / "there", bare))
+    assert torch.equal(ours["layers.0.mlp.up.weight"], tensors()[f"{AT}mlp.up_proj.weight"])
+    assert torch.equal(ours["head.weight"], tensors()["lm_head.weight"])
+
+
 def one_file(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         found = tensors()
