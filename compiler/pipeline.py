@@ -21,6 +21,7 @@ from parlay.dsl.source import Source
 if TYPE_CHECKING:
     from parlay.compiler.backends.emission import Emission
     from parlay.compiler.layout import Layout
+    from parlay.dsl.units import Quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,11 @@ def check(path: Path, targets: Iterable[str] = (), texts: Mapping[Path, str] = N
     return checked(load(path, texts), targets)
 
 
-def checked(job: Job, targets: Iterable[str] = ()) -> Job:
-    """The job with the diagnostics of the rules added, for the general case and for `targets`."""
+def checked(job: Job, targets: Iterable[str] = (), *, at: Quantity | None = None) -> Job:
+    """The job with the diagnostics of the rules added, for the general case and for `targets`.
+
+    Asserts are judged at the speed `at`, where one was measured.
+    """
     from parlay.compiler.checks import check_phases
     from parlay.compiler.spec.problems import weighs
 
@@ -99,11 +103,11 @@ def checked(job: Job, targets: Iterable[str] = ()) -> Job:
             for name in targets
             for said in refusals(name, phase, targets)
         ]
-    told += _asserted(replace(job, diagnostics=tuple(told)))
+    told += _asserted(replace(job, diagnostics=tuple(told)), at)
     return Job(job.path, job.sources, job.phases, tuple(dict.fromkeys(told)))
 
 
-def _asserted(job: Job) -> Iterator[Diagnostic]:
+def _asserted(job: Job, at: Quantity | None) -> Iterator[Diagnostic]:
     """The asserts that do not hold; they are asked where no error stands."""
     for phase in job.phases:
         if not phase.asserts or job.errors or phase.open or phase.spec.model is None:
@@ -113,7 +117,7 @@ def _asserted(job: Job) -> Iterator[Diagnostic]:
 
         layout = lay_out(phase)
         if layout is not None:
-            yield from judge(phase, ledger(phase, layout), job.sources).diagnostics
+            yield from judge(phase, ledger(phase, layout, stated=at), job.sources).diagnostics
 
 
 def emit(job: Job, target: str, beside: Sequence[str] = ()) -> Emission:

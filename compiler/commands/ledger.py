@@ -54,7 +54,7 @@ def run(
     books: list[tuple[Path, list[Account]]] = []
     failed = False
     for path in dict.fromkeys(files):
-        job = priced(path)
+        job = priced(path, at=at)
         if job is None:
             return 1
         failed |= bool(job.errors) | _refused_by(targets, job)

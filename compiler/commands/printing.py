@@ -16,6 +16,7 @@ from parlay.dsl.diagnostics.cells import harmless
 from parlay.dsl.diagnostics.terminal import render
 
 if TYPE_CHECKING:
+    from parlay.dsl.units import Quantity
     from rich.text import Text
 
 
@@ -59,13 +60,13 @@ PRICED: Final = "MNAW"
 whose numbers do not divide has none that could be believed."""
 
 
-def priced(path: Path) -> Job | None:
+def priced(path: Path, *, at: Quantity | None = None) -> Job | None:
     """The job of a file with its diagnostics; None, its errors told, where it has no figures.
 
     Errors that leave it its figures are told as well: what is then printed is of a job that does
-    not run, and `1 if job.errors` is how the command ends.
+    not run, and `1 if job.errors` is how the command ends. Asserts are judged at the speed `at`.
     """
-    job = checked(load(path))
+    job = checked(load(path), at=at)
     refused(replace(job, diagnostics=job.errors))
     return job if all(each.code[0] in PRICED for each in job.errors) else None
 

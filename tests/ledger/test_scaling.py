@@ -105,3 +105,20 @@ def test_a_stated_speed(tmp_path: Path) -> None:
     assert sum(time["shares"].values()) == pytest.approx(time["step_seconds"])
     result = run(tmp_path, JOB, "ledger", "--at", "120%")
     assert result.exit_code == 1 and "an MFU of 120.0%" in result.output
+
+
+def test_asserts_are_judged_at_a_stated_speed(tmp_path: Path) -> None:
+    """What only a measurement says has no value in `check`, and is no error where it is given."""
+    job = """
+model { params = 7B }
+cluster { nodes = 2  node from "dgx-h100" }
+parallel { tp = 8 }
+train { seq = 8Ki  micro_batch = 1  global_batch = 64 }
+assert throughput.mfu > 45%
+"""
+    for at, status in (("46%", 0), ("44%", 1)):
+        result = run(tmp_path, job, "ledger", "--json", "--at", at)
+        assert result.exit_code == status
+        [judged] = phases(result)[0]["asserts"]
+        assert judged["holds"] is (status == 0)
+        assert ("A201" in result.stderr) is (status == 1) and "T012" not in result.stderr
