@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from parlay.compiler.ledger import flops as counted
+from parlay.compiler.ledger.latent import latents
 from parlay.compiler.ledger.time import collectives, gemm, shapes
 from parlay.compiler.ledger.time.machine import LOW, Machine, Wire
 from parlay.compiler.spec.blocks import GATED, Experts, Model, Parallel, Spec, Train
@@ -41,12 +42,14 @@ class Layer:
     """Nominal seconds by sublayer, forward and backward, each by component.
 
     `again` names what recompute runs a second time in the backward; `flops` is the forward work of
-    each sublayer in FLOPs, for HFU.
+    each sublayer in FLOPs, for HFU. `weights` are the seconds of the backward, by component, that a
+    split one puts off.
     """
 
     forward: dict[str, dict[str, float]] = field(default_factory=dict)
     backward: dict[str, dict[str, float]] = field(default_factory=dict)
     flops: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
 
     def put(self, sublayer: str, component: str, forward: float, backward: float) -> None:
         """Adds seconds of one component to a sublayer."""
@@ -55,6 +58,10 @@ class Layer:
         ahead, back = self.forward[sublayer], self.backward[sublayer]
         ahead[component] = ahead.get(component, 0.0) + forward
         back[component] = back.get(component, 0.0) + backward
+
+    def put_off(self, component: str, seconds: float) -> None:
+        """Adds seconds of one component to the half of the backward that is put off."""
+        self.weights[component] = self.weights.get(component, 0.0) + seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,8 @@ def layer(
     t = shapes.tokens(train, parallel)
     written = gradient_bytes(train, parallel)
     projections = shapes.attention(model, t, parallel.tp)
-    _linear(made, "attention", projections, train, machine, accumulated=written)
+    late = shapes.put_off(model, train, parallel)
+    _linear(made, "attention", projections, train, machine, accumulated=written, late=late)
     fused = train.attention == "flash"
     _core(made, model, train, parallel, machine, fused=fused)
     _norms(made, model, train, parallel, machine, t)
@@ -128,22 +136,30 @@ def _linear(
     *,
     kind: str = "gemm",
     accumulated: float,
+    late: tuple[bool, ...] = (),
 ) -> None:
+    """`late` says which products' weight gradients a split backward puts off, by default all."""
     low = train.precision in LOW
     name = f"{kind}_low" if low else kind
     frozen = train.lora is not None
-    forward = backward = casts = weights = 0.0
-    for p in products:
+    forward = backward = casts = weights = put_off = moved_late = 0.0
+    for place, p in enumerate(products):
         ragged = RAGGED if kind == "expert" and (p.n % 128 or p.k % 128) else 1.0
         each = ragged * p.times
         forward += each * gemm.seconds(p.m, p.n, p.k, machine, low=low)
-        backward += each * gemm.backward(p.m, p.n, p.k, machine, low=low, frozen=frozen)
+        both = each * gemm.backward(p.m, p.n, p.k, machine, low=low, frozen=frozen)
+        backward += both
+        if not frozen and (not late or late[place]):
+            put_off += both - each * gemm.seconds(p.m, p.k, p.n, machine, low=low)
+            moved_late += p.times * p.n * p.k
         made.flops[sublayer] = made.flops.get(sublayer, 0.0) + 2 * p.m * p.n * p.k * p.times
         casts += p.times * p.m * (p.k + p.n)
         weights += p.times * p.n * p.k
     if not frozen:
         moved = accumulated * weights / machine.memory_rate
         made.put(sublayer, "accumulate", 0.0, moved)
+        made.put_off("accumulate", accumulated * moved_late / machine.memory_rate)
+        made.put_off(name, put_off)
     made.put(sublayer, name, forward, backward)
     if low:
         # Inputs are read at two bytes, written at one and again transposed; the backward casts
@@ -231,7 +247,8 @@ def _experts(
     assert experts is not None
     written = gradient_bytes(train, parallel)
     routed = shapes.routed(model, t, parallel)
-    _linear(made, "experts", routed, train, machine, kind="expert", accumulated=written)
+    late = (train.stack != "parlay",) * len(routed)
+    _linear(made, "experts", routed, train, machine, kind="expert", accumulated=written, late=late)
     always = shapes.shared(model, t, parallel.tp)
     _linear(made, "router", always, train, machine, accumulated=written)
     rows = t / parallel.tp * experts.top_k * experts.imbalance
@@ -257,11 +274,38 @@ def pair_of(parallel: Parallel) -> tuple[str, ...]:
     return ("all_gather", "reduce_scatter") if parallel.sequence_parallel else ("all_reduce",)
 
 
+def _of_latents(
+    model: Model, parallel: Parallel, wire: Wire, t: float, width: float
+) -> tuple[float, float]:
+    """Forward and backward of attention over tp: latents in, the residual stream out.
+
+    Where the sequence is cut latents are gathered and their gradients scattered; what is gathered
+    again runs beside products, as for the stream. Else their gradients alone are summed. A query
+    that is not compressed has the stream come besides.
+    """
+    sent = latents(model)
+    assert sent is not None
+    each = width * t
+
+    def seconds(name: str, features: float) -> float:
+        return collectives.seconds(name, wire, each * features)
+
+    if not parallel.sequence_parallel:
+        summed = seconds("all_reduce", model.hidden)
+        back = seconds("all_reduce", sent.sent) + sent.stream * summed
+        return summed, back
+    gathered, scattered = (seconds(name, model.hidden) for name in ("all_gather", "reduce_scatter"))
+    forward = seconds("all_gather", sent.sent) + scattered + sent.stream * gathered
+    backward = gathered + seconds("reduce_scatter", sent.sent) + sent.stream * scattered
+    return forward, backward
+
+
 def _exchanges(
     made: Layer, model: Model, train: Train, parallel: Parallel, wires: Wires, *, experts: bool
 ) -> None:
     """What attention and MLP send over tp and cp.
 
+    Of latents those travel in place of the stream on the way in.
     Two all-reduces forward and two backward, or their gather and scatter (arXiv:2205.05198).
 
     A layer with routed experts exchanges over ep in place of the MLP's pair, unless shared experts
@@ -273,7 +317,10 @@ def _exchanges(
         pair = sum(collectives.seconds(name, wires.tp, message) for name in pair_of(parallel))
         mixture = model.experts
         one = experts and mixture is not None and not mixture.shared
-        made.put("attention", "tp", pair, pair)
+        both = (
+            (pair, pair) if model.mla is None else _of_latents(model, parallel, wires.tp, t, width)
+        )
+        made.put("attention", "tp", *both)
         if not one:
             made.put("router" if experts else "mlp", "tp", pair, pair)
     if wires.cp is not None:

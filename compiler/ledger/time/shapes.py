@@ -53,6 +53,18 @@ def attention(model: Model, t: float, tp: int) -> list[Product]:
     return [*low, Product(t, model.hidden, value)]
 
 
+def put_off(model: Model, train: Train, parallel: Parallel) -> tuple[bool, ...]:
+    """Which weight gradients of `attention` a split backward puts off.
+
+    In the emitted code those of matrices that latents go through over tp come at once.
+    """
+    mla = model.mla
+    if mla is None or parallel.tp == 1 or train.stack != "parlay":
+        return ()
+    query = (True,) if mla.q_rank is None else (True, False)
+    return (True, False, *query, True)
+
+
 def mlp(model: Model, t: float, width: float) -> list[Product]:
     """Up (with the gate beside it) and down, `width` the inner width on this rank."""
     up = 2 * width if model.activation in GATED else width

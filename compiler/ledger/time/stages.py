@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.time import collectives, gemm, shapes
+from parlay.compiler.ledger.time.bubble import Split
 from parlay.compiler.ledger.time.efficiency import Efficiency
 from parlay.compiler.ledger.time.layer import HOST_S, LAUNCH_S, Layer, Wires, layer, pair_of
 from parlay.compiler.ledger.time.machine import Machine, Wire
@@ -25,13 +26,17 @@ SUBLAYERS = {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A kind of layer, or an end of the model: forward, backward and their repeated part."""
+    """A kind of layer, or an end of the model: forward, backward and their repeated part.
+
+    `seconds_weights` are those of the backward that may be put off: gradients of weights.
+    """
 
     forward: dict[str, float]
     backward: dict[str, float]
     seconds_forward: float
     seconds_backward: float
     again_flops: float = 0.0
+    seconds_weights: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,13 @@ class Pipeline:
             forward += number * block.seconds_forward
             backward += number * block.seconds_backward
         return forward, backward
+
+    def split(self, counts: tuple[float, ...]) -> Split:
+        """Forward, and the halves of the backward."""
+        forward, backward = self.seconds(counts)
+        pairs = zip(counts, self.blocks, strict=True)
+        weights = sum(number * block.seconds_weights for number, block in pairs)
+        return Split(forward, backward - weights, weights)
 
     def parts(self, counts: tuple[float, ...]) -> dict[str, float]:
         """Nominal seconds of `counts` blocks, forward and backward."""
@@ -141,9 +153,12 @@ def _made(
     backward: dict[str, float],
     efficiency: Efficiency,
     again_flops: float = 0.0,
+    weights: dict[str, float] | None = None,
 ) -> Block:
     factors = efficiency.factors
-    return Block(forward, backward, total(forward, factors), total(backward, factors), again_flops)
+    late = total(weights, factors) if weights else 0.0
+    seconds = total(forward, factors), total(backward, factors)
+    return Block(forward, backward, *seconds, again_flops, late)
 
 
 def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
@@ -165,7 +180,7 @@ def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
             parts["cp"] = (1 - hidden) * parts["cp"] + hidden * max(0.0, parts["cp"] - core)
     for parts in (forward, backward):
         _floor(parts, efficiency)
-    return _made(forward, backward, efficiency, again_flops)
+    return _made(forward, backward, efficiency, again_flops, made.weights)
 
 
 def _floor(parts: dict[str, float], efficiency: Efficiency) -> None:
@@ -239,4 +254,5 @@ def _head(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -
         )
         if parallel.sequence_parallel:
             forward["tp"] = collectives.seconds("all_gather", joined.tp, message)
-    return _made(forward, backward, efficiency)
+    weights = {} if frozen else {"gemm": gemm.seconds(columns, model.hidden, t, machine)}
+    return _made(forward, backward, efficiency, weights=weights)

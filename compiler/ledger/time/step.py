@@ -75,8 +75,9 @@ def price(
     hop = _hop(spec, layout, machine)
     busiest = max(range(parallel.pp), key=times.__getitem__)
     every = [t + hop * rates.factors["pp"] for t in times]
-    ideal, waits = bubble.step(parallel.schedule, every, m)
-    share = bubble.waiting_share(parallel.schedule, parallel.pp)
+    split = line.split(line.counts[busiest])
+    ideal, waits = bubble.step(parallel.schedule, every, m, split)
+    share = bubble.waiting_share(parallel.schedule, parallel.pp, split)
     parts: dict[str, float] = {}
     add(parts, line.parts(line.counts[busiest]), m - share)
     whole = tuple(sum(column) for column in zip(*line.counts, strict=True))

@@ -91,9 +91,9 @@ def _costs(
     """Seconds of each kind of action, by stage in the order of the actions."""
     found: list[dict[str, float]] = []
     for stage in layout.stages:
-        forward, backward = pipeline.seconds(blocks_of(spec, stage))
-        half = backward / 2
-        found.append({"F": forward, "B": backward, "I": half, "W": half})
+        split = pipeline.split(blocks_of(spec, stage))
+        forward, backward = split.forward, split.inputs + split.weights
+        found.append({"F": forward, "B": backward, "I": split.inputs, "W": split.weights})
     assert len(found) == line.stages, "a layout has a stage for each of the actions'"
     return found
 
