@@ -20,6 +20,7 @@ from parlay.runtime.mesh import Mesh
 from parlay.runtime.optimizer import AdamW
 from parlay.runtime.pipeline import Batch, Chunks
 from parlay.runtime.plan import Plan
+from parlay.runtime.pretrained import load_weights
 from parlay.runtime.schedule import cosine
 from parlay.runtime.shard import ShardedGradients
 from parlay.runtime.stop import Stop
@@ -61,7 +62,7 @@ def build(plan: Plan) -> Job:
         weights, dtype=precision.dtype(plan.dtypes.gradients), axis=mesh.dp
     )
 
-    # train.optimizer = adamw(...) (llama3.2-3b-v...:23),
+    # train.optimizer = adamw(...) (llama3.2-3b-v...:24),
     # train.master = fp32 (derived)
     optimizer = AdamW(
         weights,
@@ -81,7 +82,7 @@ def build(plan: Plan) -> Job:
         optimizer=optimizer,
         # parallel.schedule = zbv (llama3.2-3b-v...:11)
         timeline=timeline_split.zbv(mesh.pp.size, plan.batch.microbatches),
-        # data.format = megatron (llama3.2-3b-v...:29)
+        # data.format = megatron (llama3.2-3b-v...:30)
         data=Loader(plan, rank=mesh.dp.rank, ranks=mesh.dp.size),
     )
 
@@ -115,13 +116,13 @@ def backward(job: Job, batch: Batch) -> Tensor | None:
 
 
 def learning_rate(plan: Plan, step: int) -> float:
-    """train.lr_schedule = cosine(...) (llama3.2-3b-v...:24)"""
+    """train.lr_schedule = cosine(...) (llama3.2-3b-v...:25)"""
     return cosine(step, lr=plan.optimizer.lr, **plan.lr_schedule, steps=plan.steps)
 
 
 def update(job: Job, step: int) -> Tensor:
     """The optimizer step; returns the norm of the gradients before they were clipped."""
-    # train.clip = 1 (llama3.2-3b-v...:25)
+    # train.clip = 1 (llama3.2-3b-v...:26)
     norm = job.gradients.norm(over=job.mesh.world)
     must_be_finite(norm, job.gradients, step=step)
     job.gradients.clip(norm, limit=job.plan.clip)
@@ -140,10 +141,15 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama3.2-3b-v...:30), checkpoint.every = 500
-    # (llama3.2-3b-v...:30), checkpoint.keep = 3 (llama3.2-3b-v...:30)
+    # checkpoint.path = checkpoints (llama3.2-3b-v...:31), checkpoint.every = 500
+    # (llama3.2-3b-v...:31), checkpoint.keep = 3 (llama3.2-3b-v...:31)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
+
+    # train.weights = Llama-3.2-3B (llama3.2-3b-v...:22): each rank reads what it holds of a Hugging
+    # Face folder.
+    if start == 0:
+        load_weights(job.plan, job.optimizer)
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 
