@@ -4,7 +4,7 @@ Hugging Face folder."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -15,11 +15,15 @@ from parlay.runtime.mesh import Axis
 from parlay.runtime.plan import Plan
 from parlay.runtime.pretrained import read_weights
 from parlay.runtime.saved import CheckpointError, Saved
-from parlay.runtime.weights import Weights
+from parlay.runtime.units import UnitWeights
+from parlay.runtime.weights import Piece, Region, Weights
+from torch import Tensor
 
 
 @torch.no_grad()
-def load_base(plan: Plan, weights: Weights, *, folder: Path, tp: Axis | None = None) -> None:
+def load_base(
+    plan: Plan, weights: Weights | UnitWeights, *, folder: Path, tp: Axis | None = None
+) -> None:
     """Before: `weights` are frozen ones. After: they are those of `plan.lora.base`, rounded.
 
     That is a save, a folder of which the newest save is taken, or a Hugging Face folder; it counts
@@ -28,17 +32,28 @@ def load_base(plan: Plan, weights: Weights, *, folder: Path, tp: Axis | None = N
     saved = Saved(plan, tp=tp)
     path = Path(os.environ.get("PARLAY_OUT") or folder) / plan.lora.base
     # Rows of padding are zeros.
-    flats = {
-        place.name: weights.buffer.new_zeros(place.shape.numel(), device="cpu")
-        for place in weights.places
+    held = list(_held(weights))
+    flats = {piece.place.name: torch.zeros_like(memory, device="cpu") for piece, memory in held}
+    state = {
+        piece.place.name: saved.boxes(piece.place, piece.offset, flats[piece.place.name])
+        for piece, _ in held
     }
-    state = {place.name: saved.boxes(place, 0, flats[place.name]) for place in weights.places}
     if saved.agreed(lambda: is_folder(path)):
         read_weights(plan, saved, path, state)
     else:
         _read_save(saved, path, {f"master.{name}": boxes for name, boxes in state.items()})
-    for place in weights.places:
-        weights.view(weights.buffer, place).copy_(flats[place.name].view(place.shape))
+    for piece, memory in held:
+        memory.copy_(flats[piece.place.name])
+
+
+def _held(weights: Weights | UnitWeights) -> Iterator[tuple[Piece, Tensor]]:
+    """What a rank has of each weight, and the memory of it: all, or its shards."""
+    if isinstance(weights, UnitWeights):
+        for piece in weights.pieces:
+            yield piece, weights.owned(Region(piece.start, piece.stop, piece.decays))
+        return
+    for piece in weights.pieces(slice(0, weights.numel)):
+        yield piece, weights.buffer[piece.start : piece.stop]
 
 
 def _read_save(saved: Saved, path: Path, state: Mapping[str, Boxes]) -> None:

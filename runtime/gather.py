@@ -55,8 +55,9 @@ class _Stage:
         stage.register_forward_hook(self._end)
 
     def _units(self, modules: list[nn.Module]) -> list[Any]:
-        found = [self.weights.unit_of[id(p)] for module in modules for p in module.parameters()]
-        return list(dict.fromkeys(found))
+        of = self.weights.unit_of
+        found = [of.get(id(p)) for module in modules for p in module.parameters()]
+        return list(dict.fromkeys(unit for unit in found if unit is not None))
 
     # ── Forward ───────────────────────────────────────────────────────────────
 

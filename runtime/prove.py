@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,11 @@ def eager() -> Any:
 
 
 def weights_of(job: Any) -> dict[str, torch.Tensor]:
-    weights = getattr(job, "weights", None)
-    with weights.whole() if isinstance(weights, UnitWeights) else nullcontext():
+    with ExitStack() as stack:
+        for name in ("weights", "frozen"):
+            weights = getattr(job, name, None)
+            if isinstance(weights, UnitWeights):
+                stack.enter_context(weights.whole())
         return {name: kept(weight) for name, weight in job.model.named_parameters()}
 
 

@@ -16,11 +16,14 @@ FIRST_UNIT = "first"
 """What stands before the layers, none of it a linear."""
 
 
-def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Parameter]], bool]]:
+def units_of(
+    model: nn.Module, *, trained: bool | None = None
+) -> Iterator[tuple[str, list[tuple[str, nn.Parameter]], bool]]:
     """The units of a model, or of the stages that a rank holds, in the order of a forward; the
     first of each stage is told.
 
     A weight that two units use is the first one's: a tied embedding is gathered for the head too.
+    With `trained` only weights that ask for gradients are in them; where it is false, the others.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     taken: set[int] = set()
@@ -30,7 +33,8 @@ def units_of(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Paramet
             members = []
             for module in modules:
                 for parameter in module.parameters():
-                    if id(parameter) not in taken:
+                    asked = trained in (None, parameter.requires_grad)
+                    if asked and id(parameter) not in taken:
                         taken.add(id(parameter))
                         members.append((names[id(parameter)], parameter))
             common = [one for one in members if not routed(one[0])]

@@ -140,6 +140,7 @@ class UnitWeights:
     alone, and a unit is whole only between `gather` and `free`; without, all of them stay whole.
     The routed experts of a layer are a unit of their own, over the ranks `experts` that hold the
     same ones; where that is None each rank owns the experts that it holds, and keeps them whole.
+    `trained` is that of `Weights`.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class UnitWeights:
         copies: Copies = (),
         dealt: Dealt | None = None,
         experts: Axis | None = None,
+        trained: bool | None = None,
     ) -> None:
         self.dtype, self.device, self.axis, self.gathers = dtype, device, axis, gathers
         self.cut, self.copies, self.dealt, self.experts = cut or {}, copies, dealt, experts
@@ -163,7 +165,8 @@ class UnitWeights:
         views: dict[int, nn.Parameter] = {}
         shared = shared_by(stages_of(model))
         # What stays whole lies behind what is gathered, of which `own` has the shards.
-        found = sorted(units_of(model), key=lambda one: self.axis_of(one[1][0][0]) is None)
+        units = units_of(model, trained=trained)
+        found = sorted(units, key=lambda one: self.axis_of(one[1][0][0]) is None)
         gathered, opens = 0, False
         for name, members, ends in found:
             opens = opens or ends
@@ -182,7 +185,8 @@ class UnitWeights:
                 unit.free()
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
-                setattr(module, name, views[id(parameter)])
+                if id(parameter) in views:
+                    setattr(module, name, views[id(parameter)])
         self.places = tuple(place for unit in self.units for place in unit.places)
         self.pieces = tuple(piece for unit in self.units for piece in unit.pieces())
         self.unit_of = {id(p): unit for unit in self.units for p in unit.parameters}
@@ -226,8 +230,8 @@ class UnitWeights:
     @contextmanager
     def drawn(self, parameter: nn.Parameter) -> Iterator[None]:
         """Inside, `parameter` has memory, to be filled; after, this rank has its shard of it."""
-        unit = self.unit_of[id(parameter)]
-        if self.own is None or not unit.gathers:
+        unit = self.unit_of.get(id(parameter))
+        if self.own is None or unit is None or not unit.gathers:
             yield
             return
         unit.buffer.untyped_storage().resize_(unit.numel * unit.buffer.itemsize)

@@ -335,17 +335,20 @@ def _sharded(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage], n
     """ZeRO: gradients to the ranks that own them, weights to those that use them.
 
     1: one buffer, once a step. 2: units, their gradients each microbatch. 3: their weights, too.
+    Adapters are one buffer; what they adapt is gathered in units.
     Where `shard` is a part of the replicas, what a rank owns is summed over the others.
     """
     parallel, dtypes, count = spec.parallel, dtypes_of(spec), microbatches(spec)
-    ranks = parallel.shard
+    ranks, frozen = parallel.shard, rank_of(spec) is not None
     group = "shard" if _copied(spec) else "dp_cp" if parallel.cp > 1 else "dp"
 
     def send(collective: str, dtype: str, sent: units.Sent, times: int = 1) -> None:
         if ranks > 1:
             _send(counter, Kind(group, collective, dtype), sent, times)
 
-    if parallel.zero == 1:
+    if frozen and parallel.zero == 3:
+        send("all_gather", dtypes.compute, units.gathered(spec, held), count)
+    if parallel.zero == 1 or frozen:
         owned = -(-numel // ranks)
         for collective, dtype in (
             ("reduce_scatter", dtypes.gradients),

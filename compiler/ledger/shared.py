@@ -38,14 +38,15 @@ def sums(spec: Spec, held: Sequence[Stage], found: Shared | None = None) -> Iter
 
     `kv`: tp ranks that hold one key/value head alike. `tp`: norms inside of heads, where no
     sequence parallelism sums them with the others. `embedding`: a tied embedding, on the first
-    stage and the last. From ZeRO-2 on a rank has its shard of copies alone.
+    stage and the last. From ZeRO-2 on a rank has its shard of copies alone, but for adapters,
+    whose gradients are whole until the step ends.
     """
     parallel = spec.parallel
     assert spec.model is not None
     found = shared_of(spec, held) if found is None else found
     if found.inside and parallel.tp > 1 and not parallel.sequence_parallel:
         yield Sum("tp", found.inside)
-    sharded = parallel.zero > 1 and parallel.shard > 1
+    sharded = parallel.zero > 1 and parallel.shard > 1 and rank_of(spec) is None
     if found.copied:
         yield Sum("kv", units.copied(spec, held, "heads") if sharded else found.copied)
     if found.tied and tied_over_stages(spec):

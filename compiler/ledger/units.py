@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
+from parlay.compiler.ledger.adapters import rank_of
 from parlay.compiler.ledger.held import table_of, tied_over_stages
 from parlay.compiler.ledger.parameters import Weight
 from parlay.compiler.spec.blocks import Spec
@@ -105,12 +106,14 @@ def gathered(spec: Spec, held: Sequence[Stage]) -> Sent:
     """
     assert spec.model is not None
     ranks, sent = spec.parallel.shard, Sent(0, 0)
+    # What stands before the layers has no backward where it is frozen.
+    own = 1 if rank_of(spec) is not None else 2
     for chunk in held:
         units = units_of(spec, chunk)
         tied = spec.model.tied_embeddings and chunk.embedding and chunk.head
-        ends = [(units.first, 2), (units.last, 2)]
+        ends = [(units.first, own), (units.last, 2)]
         if tied:
-            own = 2 if spec.model.embedding_norm else 1
+            own = own if spec.model.embedding_norm else 1
             ends = [(units.first, own + 1), (units.last, 1)]
         if spec.model.tied_embeddings and chunk.beside_embedding:
             # The head of a V reads the first stage's table, forward and backward.

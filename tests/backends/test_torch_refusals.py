@@ -64,7 +64,6 @@ REFUSED = {
         "`yarn` of theta = 1",
     ),
     "clamps": ("glu_clamp = 7", "", "", "`glu_clamp` with `activation = swiglu`"),
-    "units": ("", "zero = 3", LORA, "adapters with `zero = 3`"),
     "latents": (MLA % 4, "", LORA, "adapters with `mla`"),
     "gradients put off": ("", "pp = 2, schedule = zero_bubble", LORA, "adapters with `schedule`"),
     "no family": ("embedding_norm = on", "", WEIGHTS, "knows no family of Hugging Face models"),

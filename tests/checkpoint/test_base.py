@@ -49,7 +49,7 @@ def test_trained_on_a_save_and_merged(tmp_path: Path, capsys: pytest.CaptureFixt
 
     base = tmp_path / "base/checkpoints/step-00000004"
     train = LORA % base
-    code = emitted(tmp_path / "code", "tp = 4", gpus=4, train=train, **given)
+    code = emitted(tmp_path / "code", "tp = 2, dp = 2, zero = 3", gpus=4, train=train, **given)
     out = tmp_path / "out"
     assert started(code, out, ranks=4) == ""
     assert saves(out) == ["step-00000002", "step-00000004", "step-00000005"]

@@ -28,6 +28,25 @@ LAYOUTS = {
         "recompute = selective(activation)",
     ),
     "shards of adapters, both halves at once": ("falcon", "tp = 2, dp = 2, zero = 1", 4, ""),
+    "frozen weights cut, heads on two ranks each": (
+        "qwen3",
+        f"tp = 4, dp = 2, zero = 3, {OFF}",
+        8,
+        "",
+    ),
+    "frozen weights cut, tied on one stage, again": (
+        "mpt",
+        "dp = 4, zero = 3, overlap = off",
+        4,
+        "recompute = full",
+    ),
+    "frozen weights cut in two copies, stages": (
+        "gpt2",
+        "pp = 2, dp = 4, zero = 3, shard = 2",
+        8,
+        "",
+    ),
+    "shards of adapters, ZeRO-2": ("gemma", "dp = 2, zero = 2", 2, ""),
     "norms of all heads, a ring": ("olmo2", "tp = 2, cp = 2", 4, "recompute = selective(mlp)"),
 }
 
@@ -43,6 +62,8 @@ def test_lora(name: str, tmp_path: Path) -> None:
 
 
 TWO = par("tp = 2", gpus=2, model=model("qwen2.5"), train=LORA)
+
+CUT = par("dp = 2, zero = 3", gpus=2, model=model("qwen2.5"), train=LORA)
 
 FAULTS: dict[str, tuple[Edit, set[str]]] = {
     "a share that is not summed": (
@@ -68,6 +89,23 @@ def test_fault(name: str, tmp_path: Path) -> None:
     result = prove(TWO, tmp_path, edit=edit)
     assert not result["passed"] and not result["detail"], result["detail"]
     assert expected <= failed(result), result["failures"]
+
+
+def test_frozen_weights_of_other_ranks(tmp_path: Path) -> None:
+    """A shard that is taken for its neighbour's."""
+    from parlay.runtime.units import Unit
+
+    gather = Unit.gather
+
+    def swapped(self: Unit, own: torch.Tensor) -> None:
+        gather(self, own)
+        if self.work is not None:
+            self.work.wait()
+            self.buffer.copy_(self.buffer.view(2, -1).flip(0).flatten())
+
+    with mock.patch.object(Unit, "gather", swapped):
+        result = prove(CUT, tmp_path)
+    assert {"loss", "gradients"} <= failed(result)
 
 
 def test_the_scale_of_an_adapter(tmp_path: Path) -> None:

@@ -192,7 +192,6 @@ def adapter_refusals(
     if train.lora is None:
         return
     met = (
-        (parallel.zero > 1, "parallel.zero", "gradients and state are those of adapters alone"),
         (model.mla is not None, "model.mla", "latents have no adapters"),
         (model.experts is not None, "model.experts", "experts have no adapters"),
         (
@@ -206,7 +205,4 @@ def adapter_refusals(
             place, label = phase.origins.label(path, words)
             what = f"`{path.rpartition('.')[2]}`"
             said = f"target torch cannot express adapters with {what} yet"
-            help = ["`zero = 1` cuts what adapters have"] if path == "parallel.zero" else []
-            if path == "parallel.zero":
-                said = f"target torch cannot express adapters with `zero = {parallel.zero}`"
-            yield error(CODE, said, place, label, help=help)
+            yield error(CODE, said, place, label)

@@ -129,13 +129,24 @@ class Structure(Asked):
 
     @property
     def scatters(self) -> bool:
-        """Whether gradients are cut too, from microbatch to microbatch."""
-        return self.zero and self.parallel.zero > 1
+        """Whether gradients are cut too, from microbatch to microbatch. Those of adapters, which
+        are few, are reduced once a step."""
+        return self.zero and self.parallel.zero > 1 and not self.adapted
 
     @property
     def gathers(self) -> bool:
         """Whether weights are cut too, and are whole only while they are used."""
         return self.zero and self.parallel.zero > 2
+
+    @property
+    def gathered(self) -> str:
+        """What `gathers` is about: all weights, or those under adapters."""
+        return "frozen" if self.adapted else "weights"
+
+    @property
+    def keeps_frozen(self) -> bool:
+        """Whether frozen weights are used after they are made."""
+        return self.based or (self.adapted and self.gathers)
 
     @property
     def replicates(self) -> bool:

@@ -53,6 +53,9 @@ def context(structure: Structure) -> dict[str, Any]:
             "norms have seen a piece of the sequence each."
         ),
         "based": structure.based,
+        "keeps_frozen": structure.keeps_frozen,
+        "frozen_class": Code("UnitWeights" if structure.gathers else "Weights"),
+        "gathered": Code(structure.gathered),
         "scatters": structure.scatters,
         "gathers": structure.gathers,
         "replicates": structure.replicates,
@@ -230,8 +233,10 @@ def _weights_built(structure: Structure) -> list[str]:
     arguments += [copies] if (copies := copied.argument(structure)) else []
     axis = f"mesh.{structure.shard_axis}"
     if structure.adapted:
-        named = "frozen = " if structure.based else ""
-        frozen = call(f"{named}Weights(", [*arguments, "trained=False"], indent=4)
+        named = "frozen = " if structure.keeps_frozen else ""
+        units = [f"axis={axis}", "gathers=True"] if structure.gathers else []
+        kind = "UnitWeights" if structure.gathers else "Weights"
+        frozen = call(f"{named}{kind}(", [*arguments, "trained=False", *units], indent=4)
         padded = [f"multiple={axis}.size"] if structure.zero else []
         arguments = [*arguments, "trained=True", *padded]
         return [*frozen, *call("weights = Weights(", arguments, indent=4)]
@@ -252,7 +257,7 @@ def _filled(structure: Structure) -> list[str]:
     arguments += ["cut=CUT", "axis=mesh.tp"] if structure.tp else []
     arguments += [copies] if (copies := copied.argument(structure, axes=("kv",))) else []
     arguments += ["dealt=dealt"] if structure.experts is not None else []
-    arguments += ["gathered=weights.drawn"] if structure.gathers else []
+    arguments += [f"gathered={structure.gathered}.drawn"] if structure.gathers else []
     return call("init.fill(", arguments, indent=4)
 
 
@@ -291,7 +296,7 @@ def _all_gather(structure: Structure) -> str:
     """What makes weights whole after an update; empty where they never are between steps."""
     if structure.parted:
         return expert_state.all_gather(structure)
-    if structure.gathers or not structure.zero:
+    if (structure.gathers and not structure.adapted) or not structure.zero:
         return ""
     axis = "" if structure.scatters else f"axis=job.mesh.{structure.shard_axis}"
     return f"job.weights.all_gather({axis})"

@@ -90,7 +90,8 @@ def imports(structure: Structure) -> list[str]:
     lines += [f"from parlay.runtime.shard import {', '.join(held)}"] if held else []
     lines += ["from parlay.runtime.stop import Stop"] if structure.saves else []
     lines += ["from parlay.runtime.timeline import Timeline"] if pp else []
-    lines += ["from parlay.runtime.units import UnitWeights"] if structure.scatters else []
+    cut = structure.scatters or structure.gathers
+    lines += ["from parlay.runtime.units import UnitWeights"] if cut else []
     names = ["Dealt"] if structure.experts is not None else []
     names += [] if structure.scatters else ["Weights"]
     lines += [f"from parlay.runtime.weights import {', '.join(names)}"] if names else []

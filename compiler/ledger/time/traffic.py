@@ -84,13 +84,16 @@ def transfers(
             yield one(whole, "all_reduce", train.gradients, bytes_gradient, 1, "step")
             continue
         if parts > 1:
-            yield one(inner, "reduce_scatter", train.gradients, bytes_gradient, times, moment)
+            if train.lora is None or parallel.zero < 3:
+                yield one(inner, "reduce_scatter", train.gradients, bytes_gradient, times, moment)
             if parallel.zero == 3:
                 yield one(inner, "all_gather", "bf16", bytes_weight, times, "forward")
                 yield one(inner, "all_gather", "bf16", bytes_weight, times, "backward")
             else:
                 name = "broadcast" if broadcast else "all_gather"
                 yield one(inner, name, "bf16", bytes_weight, 1, "step")
+        if train.lora is not None and parallel.zero == 3:
+            continue  # what is frozen has no gradients
         if replicate in layout.kinds and layout.size(replicate) > 1:
             part = bytes_gradient / parts
             yield one(replicate, "all_reduce", train.gradients, part, 1, "step")

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Starts llama3-70b-lora.par: 8 ranks on 1 node. Run it once on every node.
+# `bash launch.sh --resume` goes on from the last save.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+if [[ "${1:-}" == --resume ]]; then
+  export PARLAY_RESUME=1
+fi
+
+exec torchrun \
+  --nnodes 1 \
+  --nproc-per-node 8 \
+  --rdzv-backend "${PET_RDZV_BACKEND:-c10d}" \
+  --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
+  train.py
