@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from io import TextIOWrapper
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 from parlay.compiler.cli import asking, making
@@ -69,6 +71,19 @@ def options(
     """A compiler for parallel training layouts."""
 
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a disk answers that takes no more: no fault of Parlay's."""
+
+
+def _unheard(failure: OSError) -> NoReturn:
+    """Ends where what was to be printed, or kept beside it, found no room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        print(f"parlay: the output cannot be written: {failure.strerror}", file=sys.stderr)
+        sys.stderr.flush()
+    sys.exit(1)
+
+
 def main() -> NoReturn:
     """The console script: a fault of Parlay's own ends in one line and exit 70."""
     for stream in (sys.stdout, sys.stderr):
@@ -93,6 +108,8 @@ def main() -> NoReturn:
     except Exception as fault:
         if os.environ.get("PARLAY_TRACEBACK"):
             raise
+        if isinstance(fault, OSError) and fault.errno in FULL:
+            _unheard(fault)
         words = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
         print(
             f"parlay: a fault of its own ({words}); please report the file and this line. "

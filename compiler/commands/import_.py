@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from parlay.compiler.commands.rewrite import create, reason
 from parlay.compiler.importers.hf import Unreadable
 from parlay.dsl.diagnostics.cells import harmless
 
@@ -47,16 +48,14 @@ def run(
     if out is None:
         sys.stdout.write(imported.text)
         return 0
-    if out.exists():
-        print(
-            f"parlay: {harmless(str(out))} is there already; nothing was changed", file=sys.stderr
-        )
-        return 1
+    shown = harmless(str(out))
     try:
-        out.write_text(imported.text, encoding="utf-8")
-    except OSError as failure:
-        why = failure.strerror or str(failure)
-        print(f"parlay: {harmless(str(out))} cannot be written: {why}", file=sys.stderr)
+        create(out, imported.text)
+    except FileExistsError:
+        print(f"parlay: {shown} is there already; nothing was changed", file=sys.stderr)
         return 1
-    print(f"{harmless(str(out))}")
+    except OSError as failure:
+        print(f"parlay: {shown} cannot be written: {reason(failure)}", file=sys.stderr)
+        return 1
+    print(shown)
     return 0

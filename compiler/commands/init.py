@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Final
 
 from parlay.compiler import catalog, pipeline
-from parlay.compiler.commands.rewrite import reason
+from parlay.compiler.commands.rewrite import create, reason
 from parlay.compiler.spec.blocks import Model, Node
 from parlay.dsl.diagnostics import Severity
 from parlay.dsl.diagnostics.cells import harmless
@@ -41,8 +41,7 @@ def run(name: str, model: str, node: str) -> int:
         print(f"parlay: no layout of {model} fits on nodes of {node}", file=sys.stderr)
         return 1
     try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        create(path, text)
     except FileExistsError:
         print(f"parlay: {harmless(str(path))} is there; it stays as it is", file=sys.stderr)
         return 1

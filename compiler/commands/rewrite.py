@@ -40,6 +40,17 @@ def rewrite(path: Path, text: str) -> None:
         raise
 
 
+def create(path: Path, text: str) -> None:
+    """A new file with `text`, or, where `OSError` is raised, none: `FileExistsError` for one there."""
+    with path.open("x", encoding="utf-8", newline="\n") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
 def reason(failure: OSError) -> str:
     """Why a file could not be written, in a few words."""
     return (failure.strerror or str(failure)).lower()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,15 @@ cluster { node from "dgx-h100" }
 parallel { tp = 2, pp = 2, zero = 1 }
 train { seq = 4Ki, micro_batch = 1, global_batch = 64 }
 """
+SMALL = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+    "max_position_embeddings": 64,
+}
 COLUMNS = "time   algbw   busbw #wrong"
 LOG = f"""\
 # nccl-tests version 2.17.8 nccl-headers=23004 nccl-library=23004
@@ -104,3 +116,45 @@ def test_what_a_target_refuses_stands_beside_its_ledger(parlay: Any, job: Path) 
     assert "error[B340]: target deepspeed cannot express `tp = 2`" in ended.err
     assert "8.03B parameters" in ended.out
     assert parlay("ledger", job, "--target", "nothing").status == 2
+
+
+# ── No room ───────────────────────────────────────────────────────────────────
+
+PARLAY = [sys.executable, "-m", "parlay.compiler.cli"]
+
+
+def no_files() -> None:
+    """As on a full disk: a file may be made, and no byte goes into it."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["init", "made"],
+        ["import", "hf", "hf", "-o", "made.par"],
+        ["timeline", "job.par", "-o", "made.json"],
+        ["report", "job.par", "-o", "made.html"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_nothing_half_written_is_left(job: Path, command: list[str]) -> None:
+    (job.parent / "hf").mkdir()
+    (job.parent / "hf" / "config.json").write_text(json.dumps(SMALL))
+    before = set(job.parent.iterdir())
+    ended = subprocess.run(
+        [*PARLAY, *command], cwd=job.parent, capture_output=True, text=True, preexec_fn=no_files
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert "cannot be written: file too large" in ended.stderr.lower()
+    assert set(job.parent.iterdir()) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_an_output_that_takes_no_more_is_no_fault_of_its_own(job: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*PARLAY, "ledger", job], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "parlay: the output cannot be written: No space left on device\n"
