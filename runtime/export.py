@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -42,6 +43,8 @@ BESIDE: Final = (
     "generation_config.json",
 )
 """What is copied from the folder that training started from."""
+CACHED: Final = re.compile(r"(\.\./)+blobs/[\w-]+", re.ASCII)
+"""Where a link of the hub's cache leads; no other is followed to a file that is copied."""
 TOKENS: Final = ("bos_token_id", "eos_token_id", "pad_token_id")
 DTYPES: Final = ("float64", "float32", "bfloat16", "float16")
 
@@ -61,10 +64,9 @@ def export(
             _adapted(plan, save, start, staged, dtype)
         else:
             write(plan, _Save(save), start, staged, dtype or plan.dtypes.compute)
-        for name in BESIDE if start is not None else ():
-            assert start is not None
-            if (start / name).is_file():
-                shutil.copyfile(start / name, staged / name)
+        for path in [] if start is None else [start / name for name in BESIDE]:
+            if path.is_file() and (not path.is_symlink() or CACHED.fullmatch(str(path.readlink()))):
+                shutil.copyfile(path, staged / path.name)
         mode = (staged / CONFIG).stat().st_mode & 0o777
         for path in staged.iterdir():
             path.chmod(mode)  # safetensors are written for their owner alone

@@ -194,8 +194,13 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
         if value is None and key not in theirs:
             continue
         if not _same(mine, value):
-            found.append(f"{key} is {str(value)[:80]}, the job has {str(mine)[:80]}")
+            found.append(f"{key} is {shown(value)}, the job has {shown(mine)}")
     return found
+
+
+def shown(value: Any) -> str:
+    """A value of a file as a message has it: on one line, and nothing that a terminal obeys."""
+    return "".join(one if one.isprintable() else "?" for one in str(value)[:80])
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import pytest
 torch = pytest.importorskip("torch")
 library = pytest.importorskip("safetensors.torch")
 
+from parlay.runtime.boxes import Box, Boxes  # noqa: E402
+from parlay.runtime.hf_folder import WeightsFolder  # noqa: E402
 from parlay.runtime.merge import boxed  # noqa: E402
 from parlay.runtime.plan import Plan  # noqa: E402
 from parlay.runtime.pretrained import read_weights  # noqa: E402
@@ -92,6 +94,42 @@ def test_read(files: int, tmp_path: Path) -> None:
     theirs = tensors()
     ours = read(written(tmp_path / "there", theirs, files=files))
     assert all(torch.equal(ours[name], theirs[named]) for name, (named, _) in SHAPES.items())
+
+
+def test_a_rank_reads_what_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows 2 to 5 of one weight, columns 3 to 5 of another: as many numbers are read, no more."""
+    theirs, plan = tensors(), Plan.of(PLAN)
+    folder = written(tmp_path / "there", theirs)
+    held = {
+        "layers.0.attention.q.weight": ((8, 8), (2, 0), torch.full((4, 8), torch.nan)),
+        "layers.0.mlp.down.weight": ((8, 6), (0, 3), torch.full((8, 3), torch.nan)),
+    }
+    counted: list[int] = []
+    plain = WeightsFolder.read
+
+    def read_counted(self: Any, name: str, *ranges: tuple[int, int]) -> Any:
+        found = plain(self, name, *ranges)
+        counted.append(found.numel())
+        return found
+
+    monkeypatch.setattr(WeightsFolder, "read", read_counted)
+    monkeypatch.setattr("parlay.runtime.pretrained._nothing_left", lambda *_: None)
+    state = {
+        name: Boxes(shape=torch.Size(shape), boxes=(Box(offsets, tensor),))
+        for name, (shape, offsets, tensor) in held.items()
+    }
+    read_weights(plan, Saved(plan), folder, state)
+    query, down = (tensor for _, _, tensor in held.values())
+    assert torch.equal(query, theirs[QUERY][2:6])
+    assert torch.equal(down, theirs[f"{AT}mlp.down_proj.weight"][:, 3:])
+    assert counted == [32, 24]
+
+
+def test_words_of_a_file_are_shown(tmp_path: Path) -> None:
+    folder = written(tmp_path / "there", tensors(), hidden_act="\x1b[2Jsilu\n")
+    with pytest.raises(CheckpointError) as told:
+        read(folder)
+    assert "hidden_act is ?[2Jsilu?, the job has silu" in str(told.value)
 
 
 def test_a_cache_of_links_is_read(tmp_path: Path) -> None:

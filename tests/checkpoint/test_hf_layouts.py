@@ -104,6 +104,7 @@ def test_trained(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     model, theirs, out = model_of(family), tmp_path / "theirs", tmp_path / "out"
     model.save_pretrained(theirs)
     (theirs / "tokenizer.json").write_text("{}")
+    (theirs / "vocab.json").symlink_to("/etc/hostname")  # another's file, which is not copied
     said = {"weights": f'weights = "{theirs}"', "base": f'lora = lora(rank = 3, base = "{theirs}")'}
     ranks = 4 if "pp" in parallel else 2
     code = emitted(
@@ -121,6 +122,7 @@ def test_trained(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     again = exported(code, out, tmp_path / "ours", save=1)
     assert loss_of(again, code, step=1) == pytest.approx(second, rel=1e-5)
     assert (tmp_path / "ours/tokenizer.json").is_file()
+    assert not (tmp_path / "ours/vocab.json").exists()
 
     save = out / "checkpoints/step-00000002"
     asked = [str(code), "--save", str(save), "--to"]
