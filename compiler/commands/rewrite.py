@@ -41,7 +41,7 @@ def rewrite(path: Path, text: str) -> None:
 
 
 def create(path: Path, text: str) -> None:
-    """A new file with `text`, or, where `OSError` is raised, none: `FileExistsError` for one there."""
+    """A new file with `text`; where `OSError` is raised, none, or the one that was there."""
     with path.open("x", encoding="utf-8", newline="\n") as file:
         try:
             file.write(text)
