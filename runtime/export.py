@@ -174,7 +174,9 @@ def converted(group: list[str], source: Source, names: Names, dtype: torch.dtype
                 shape = (part.of, *matrix.shape[1:])
                 shape = shape[::-1] if part.turned else shape
                 shape = shape if part.expert is None else (len(weight), *shape)
-                found[part.name] = torch.empty(shape, dtype=dtype)
+                # A correction of 0.001 a step would be lost in 16 bits, and is read in 32.
+                wide = dtype if not name.endswith(".correction") else at_least_32(dtype)
+                found[part.name] = torch.empty(shape, dtype=wide)
             rows = matrix[part.at : part.at + part.rows]
             rows_of(found[part.name], part).copy_(_as_theirs(rows, part))
             filled[part.name] = filled.get(part.name, 0) + rows.numel()
@@ -182,6 +184,11 @@ def converted(group: list[str], source: Source, names: Names, dtype: torch.dtype
         if filled[name] != tensor.numel():
             raise CheckpointError(f"the save has not all of {name}")
     return found
+
+
+def at_least_32(dtype: torch.dtype) -> torch.dtype:
+    """`dtype`, of at least 32 bits."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def rows_of(theirs: Tensor, part: Part) -> Tensor:

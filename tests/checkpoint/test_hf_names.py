@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
-pytest.importorskip("safetensors")
+safetensors = pytest.importorskip("safetensors.torch")
 
 from parlay.compiler import pipeline  # noqa: E402
 from parlay.compiler.backends.torch.plan import plan_of  # noqa: E402
@@ -91,3 +91,15 @@ def test_logits(family: str, tmp_path: Path) -> None:
     with torch.no_grad():
         written = again(tokens).logits
     assert (written - theirs).abs().max() <= 2e-6 * theirs.abs().max()
+
+
+def test_corrections_keep_their_width(tmp_path: Path) -> None:
+    model_of("deepseek_v3").save_pretrained(tmp_path / "theirs")
+    plan, config = job_of(tmp_path / "theirs")
+    weights = weights_of(plan, config, tmp_path / "theirs")
+    (tmp_path / "ours").mkdir()
+    write(plan, Held(weights), None, tmp_path / "ours", "bfloat16")
+    found = safetensors.load_file(tmp_path / "ours/model.safetensors")
+    wide = {name for name, tensor in found.items() if tensor.dtype == torch.float32}
+    assert wide == {f"model.layers.{n}.mlp.gate.e_score_correction_bias" for n in (1, 2, 3)}
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32, torch.bfloat16}
