@@ -37,7 +37,12 @@ class Experts:
 
 
 def shapes(
-    experts: Experts, *, hidden: int, gated: bool, bias: Collection[str] = ()
+    experts: Experts,
+    *,
+    hidden: int,
+    gated: bool,
+    bias: Collection[str] = (),
+    lora_rank: int = 0,
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The weights of one layer by the ends of their names; those of experts are stacked."""
     parts = ("gate", "up") if gated else ("up",)
@@ -54,13 +59,15 @@ def shapes(
     if "mlp" in bias:
         yield "experts.down.bias", (experts.count, hidden)
     if experts.shared_ffn:
-        for part in parts:
-            yield f"shared_experts.{part}.weight", (experts.shared_ffn, hidden)
+        wide = experts.shared_ffn
+        for part in (*parts, "down"):
+            shape = (hidden, wide) if part == "down" else (wide, hidden)
+            yield f"shared_experts.{part}.weight", shape
             if "mlp" in bias:
-                yield f"shared_experts.{part}.bias", (experts.shared_ffn,)
-        yield "shared_experts.down.weight", (hidden, experts.shared_ffn)
-        if "mlp" in bias:
-            yield "shared_experts.down.bias", (hidden,)
+                yield f"shared_experts.{part}.bias", shape[:1]
+            if lora_rank:
+                yield f"shared_experts.{part}.lora_a", (lora_rank, shape[1])
+                yield f"shared_experts.{part}.lora_b", (shape[0], lora_rank)
         if experts.shared_gate:
             yield "shared_experts.router.weight", (1, hidden)
 

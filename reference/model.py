@@ -108,7 +108,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
     def linear(name: str, outputs: int, inputs: int, *, kind: str) -> None:
         found[f"{name}.weight"] = (outputs, inputs)
-        if config.lora_rank and kind in ("qkv", "out", "mlp"):
+        if config.lora_rank and kind != "head":
             found[f"{name}.lora_a"] = (config.lora_rank, inputs)
             found[f"{name}.lora_b"] = (outputs, config.lora_rank)
         if kind in config.bias:
@@ -162,7 +162,11 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
             norm(f"{at}.{name}")
         if config.experts is not None and config.experts.holds(layer):
             pairs = expert_shapes(
-                config.experts, hidden=hidden, gated=config.gated, bias=config.bias
+                config.experts,
+                hidden=hidden,
+                gated=config.gated,
+                bias=config.bias,
+                lora_rank=config.lora_rank,
             )
             found |= {f"{at}.mlp.{end}": shape for end, shape in pairs}
             continue

@@ -12,6 +12,7 @@ from parlay.runtime.boxes import Boxes
 from parlay.runtime.committed import committed, last_of, read_manifest
 from parlay.runtime.hf_folder import is_folder
 from parlay.runtime.mesh import Axis
+from parlay.runtime.parts import WeightParts
 from parlay.runtime.plan import Plan
 from parlay.runtime.pretrained import read_weights
 from parlay.runtime.saved import CheckpointError, Saved
@@ -19,11 +20,11 @@ from parlay.runtime.units import UnitWeights
 from parlay.runtime.weights import Piece, Region, Weights
 from torch import Tensor
 
+Frozen = Weights | UnitWeights | WeightParts
+
 
 @torch.no_grad()
-def load_base(
-    plan: Plan, weights: Weights | UnitWeights, *, folder: Path, tp: Axis | None = None
-) -> None:
+def load_base(plan: Plan, weights: Frozen, *, folder: Path, tp: Axis | None = None) -> None:
     """Before: `weights` are frozen ones. After: they are those of `plan.lora.base`, rounded.
 
     That is a save, a folder of which the newest save is taken, or a Hugging Face folder; it counts
@@ -46,8 +47,12 @@ def load_base(
         memory.copy_(flats[piece.place.name])
 
 
-def _held(weights: Weights | UnitWeights) -> Iterator[tuple[Piece, Tensor]]:
+def _held(weights: Frozen) -> Iterator[tuple[Piece, Tensor]]:
     """What a rank has of each weight, and the memory of it: all, or its shards."""
+    if isinstance(weights, WeightParts):
+        yield from _held(weights.common)
+        yield from _held(weights.experts)
+        return
     if isinstance(weights, UnitWeights):
         for piece in weights.pieces:
             yield piece, weights.owned(Region(piece.start, piece.stop, piece.decays))

@@ -1,4 +1,5 @@
-"""Low-rank adapters (LoRA, arXiv:2106.09685): on every projection of attention and of plain MLPs.
+"""Low-rank adapters (LoRA, arXiv:2106.09685): on every projection of attention and of the MLPs that
+each token passes; routed experts, whose matrices are stacked, have none, nor has their router.
 
 Of a matrix o × i there are `lora_a`, rank × i, and `lora_b`, o × rank. tp cuts the side that it
 cuts of the matrix; the other is whole on every rank. Nothing else is trained.
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from parlay.compiler.ledger.parameters import Weight
 from parlay.compiler.spec.blocks import GATED, Model, Spec
 
-KINDS = ("attention", "mlp")
+KINDS = ("attention", "mlp", "shared_experts")
 """The kinds of the matrices that have adapters."""
 
 
@@ -26,7 +27,7 @@ def rank_of(spec: Spec) -> int | None:
 def adapters(rows: Iterable[Weight], rank: int) -> Iterator[Weight]:
     """Those of the matrices among `rows`, under their names."""
     for row in rows:
-        if row.kind not in KINDS or len(row.shape) != 2:
+        if row.kind not in KINDS or len(row.shape) != 2 or row.name.endswith(".router.weight"):
             continue
         (out, into), name = row.shape, row.name.removesuffix(".weight")
         for side, end, shape in ((1, "lora_a", (rank, into)), (0, "lora_b", (out, rank))):
@@ -44,8 +45,10 @@ class Low(NamedTuple):
 
 
 def low_rank(model: Model, rank: int) -> Low:
-    """Queries, keys and values; the gate beside what it gates."""
-    return Low(3 * rank, (2 if model.activation in GATED else 1) * rank)
+    """Queries, keys and values, or what goes down to latents and up again; the gate beside what it
+    gates."""
+    attention = 4 if model.mla is not None and model.mla.q_rank is not None else 3
+    return Low(attention * rank, (2 if model.activation in GATED else 1) * rank)
 
 
 def unasked(model: Model) -> int:

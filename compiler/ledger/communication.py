@@ -290,7 +290,8 @@ def _once_a_step(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage
     elif replicas > 1:
         for elements in _buckets(numel):
             counter.add(batch, "all_reduce", dtypes.gradients, elements=elements)
-    if sharded or parallel.ep * parallel.etp > 1:
+    frozen = rank_of(spec) is not None
+    if sharded or (parallel.ep * parallel.etp > 1 and not frozen):
         counter.add("world", "all_reduce", dtypes.wide, elements=1)
     elif parallel.tp * parallel.pp > 1:
         group = "_".join(a for a in ("tp", "pp") if getattr(parallel, a) > 1)
@@ -301,6 +302,12 @@ def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]
     """Gradients and weights of routed experts over the ranks that hold the same ones."""
     numel, dtypes = of_experts.held(spec, held), dtypes_of(spec)
     ranks = of_experts.copies(layout, zero=spec.parallel.zero)
+    if rank_of(spec) is not None:  # frozen: they are whole, or gathered where they are used
+        routed = units.expert_traffic(spec, held, ranks)
+        if spec.parallel.zero == 3 and routed is not None:
+            weights = Kind("edp", "all_gather", dtypes.compute)
+            _send(counter, weights, routed.gathered, microbatches(spec))
+        return
     if spec.parallel.zero == 1 and _copied(spec):
         for elements in _buckets(-(-numel // ranks)):
             counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)

@@ -64,11 +64,10 @@ REFUSED = {
         "`yarn` of theta = 1",
     ),
     "clamps": ("glu_clamp = 7", "", "", "`glu_clamp` with `activation = swiglu`"),
-    "latents": (MLA % 4, "", LORA, "adapters with `mla`"),
+    "latents": (MLA % 4, "tp = 2", LORA, "adapters with `mla`"),
     "gradients put off": ("", "pp = 2, schedule = zero_bubble", LORA, "adapters with `schedule`"),
     "no family": ("embedding_norm = on", "", WEIGHTS, "knows no family of Hugging Face models"),
     "weights and adapters": ("", "", f"{WEIGHTS} {LORA}", "under adapters from their `base`"),
-    "experts": ("experts { count = 4, top_k = 2, ffn = 32 }", "", LORA, "adapters with `experts`"),
 }
 
 

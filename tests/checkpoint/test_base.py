@@ -87,3 +87,18 @@ def test_a_base_that_does_not_fit(tmp_path: Path) -> None:
     assert "master.layers.0.attention.k.bias is missing" in failure
     none = emitted(tmp_path / "none", train=LORA % "nowhere", **given)
     assert "nowhere is no save and has none" in started(none, tmp_path / "out", ranks=1)
+
+
+def test_a_base_with_experts(tmp_path: Path) -> None:
+    """The first loss under adapters, whole on one rank and cut over four."""
+    mixture = "experts { count = 4, ffn = 24, top_k = 2, shared = 1 }"
+    given = {"precision": "fp32", "model": mixture}
+    whole = emitted(tmp_path / "whole", **given)
+    assert started(whole, tmp_path / "base", ranks=1) == ""
+    train = LORA % (tmp_path / "base/checkpoints/step-00000005")
+    alone = emitted(tmp_path / "alone", train=train, **given)
+    expected = loss_of(alone, tmp_path / "base", step=0)
+    code = emitted(tmp_path / "code", "dp = 4, ep = 2, zero = 3", gpus=4, train=train, **given)
+    out = tmp_path / "out"
+    assert started(code, out, ranks=4) == ""
+    assert curve(out)[0][1] == pytest.approx(expected, rel=1e-6)

@@ -12,12 +12,21 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from .proving import Edit, par, prove, replaced  # noqa: E402
-from .shapes import model  # noqa: E402
+from .shapes import SIZES, model  # noqa: E402
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 LORA = "lora = lora(rank = 8, alpha = 16)"
 OFF = "sequence_parallel = off"
+
+EXPERTS = "experts { count = 8, ffn = 96, top_k = 2, shared = 1, dense_layers = 1"
+FURTHER = {
+    "deepseek": f"model {{ {SIZES}, mla {{ q_rank = 24, kv_rank = 16, nope_dim = 8, rope_dim = 4, "
+    f"v_dim = 8 }}, {EXPERTS}, router = sigmoid, router_bias = on }} }}",
+    "experts": f"model {{ {SIZES}, kv_heads = 4, bias = [qkv, out, mlp, router], {EXPERTS}, "
+    "aux_loss = 0.1, shared_gate = on } }",
+}
+"""Models that have no shape of their own."""
 
 LAYOUTS = {
     "pieces, tied over stages, again": ("gpt2", "tp = 2, pp = 2", 4, "recompute = full"),
@@ -47,6 +56,18 @@ LAYOUTS = {
         "",
     ),
     "shards of adapters, ZeRO-2": ("gemma", "dp = 2, zero = 2", 2, ""),
+    "latents and experts, dealt out and cut": (
+        "deepseek",
+        "dp = 4, ep = 2, zero = 3",
+        4,
+        "recompute = full",
+    ),
+    "experts whole, shared ones over tp, stages": (
+        "experts",
+        "tp = 2, pp = 2, dp = 2, ep = 2, etp = 2",
+        8,
+        "",
+    ),
     "norms of all heads, a ring": ("olmo2", "tp = 2, cp = 2", 4, "recompute = selective(mlp)"),
 }
 
@@ -54,7 +75,8 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_lora(name: str, tmp_path: Path) -> None:
     shape, parallel, gpus, train = LAYOUTS[name]
-    text = par(parallel, gpus=gpus, model=model(shape), train=f"{LORA}, {train}")
+    block = FURTHER.get(shape) or model(shape)
+    text = par(parallel, gpus=gpus, model=block, train=f"{LORA}, {train}")
     result = prove(text, tmp_path)
     assert result["passed"], (result["failures"], result["detail"])
     for part in ("loss", "gradients", "norm", "initial", "weights"):

@@ -67,7 +67,8 @@ class Asked:
     @property
     def steers(self) -> bool:
         """Whether a correction of the router's scores evens the experts' loads out."""
-        return self.experts is not None and self.experts.router_bias
+        frozen = self.adapted
+        return self.experts is not None and self.experts.router_bias and not frozen
 
     @property
     def dense_layers(self) -> bool:

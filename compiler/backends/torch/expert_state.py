@@ -16,7 +16,8 @@ def names(structure: Structure) -> list[str]:
 def imports(structure: Structure) -> list[str]:
     """Of the runtime's modules up to `pipeline`."""
     if not structure.parted:
-        return []
+        under = structure.based and structure.experts is not None and not structure.gathers
+        return ["from parlay.runtime.parts import WeightParts"] if under else []
     return ["from parlay.runtime.parts import GradientParts, WeightParts"]
 
 
@@ -31,6 +32,21 @@ def dealt(structure: Structure) -> list[str]:
     """Who holds the experts."""
     arguments = ["EXPERTS", *(f"{axis}=mesh.{axis}" for axis in structure.dealt)]
     return [f"dealt = Dealt({', '.join(arguments)})"] if structure.experts is not None else []
+
+
+def frozen(structure: Structure, common: list[str], *, named: bool) -> list[str]:
+    """The weights under adapters, those of experts among them; `named` where they are used."""
+    device = "device=mesh.device" if structure.mesh else "device=device"
+    experts = ["model", "dtype=compute", device, "dealt=dealt", "trained=False"]
+    if not named:
+        lines = call("Weights(", common, indent=4) if common else []
+        return [*lines, *call("Weights(", experts, indent=4)]
+    return [
+        "frozen = WeightParts(",
+        *_argument("common=Weights(", common),
+        *_argument("experts=Weights(", experts),
+        ")",
+    ]
 
 
 def weights(structure: Structure, common: list[str]) -> list[str]:
@@ -83,7 +99,7 @@ def norm(structure: Structure) -> list[str]:
 
 def reduced(structure: Structure, plan: str) -> str:
     """The sum of the experts' gradients over the ranks that hold the same ones."""
-    if not structure.edp or structure.scatters:
+    if not structure.edp or not structure.parted:
         return ""
     if structure.expert_zero:
         return "job.gradients.experts.reduce_scatter(axis=mesh.edp)"

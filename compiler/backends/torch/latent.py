@@ -6,7 +6,7 @@ from typing import Any
 
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch.attention_code import attended, core_init
-from parlay.compiler.backends.torch.linears import BODY, bias_argument, column, norm, row
+from parlay.compiler.backends.torch.linears import BODY, column, linear, norm, row
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call, comment, tuple_of
 from parlay.compiler.spec.blocks import Mla
@@ -36,29 +36,26 @@ def cut(structure: Structure, mla: Mla) -> list[tuple[str, int]]:
 
 
 def _init(structure: Structure, mla: Mla) -> list[str]:
-    tp, qkv = structure.tp, bias_argument(structure, "qkv")
-    share = " // self.tp.size" if tp else ""
-    query = "(mla.nope_dim + mla.rope_dim)"
+    tp, share = structure.tp, " // self.tp.size" * structure.tp
+    query = "self.heads * (mla.nope_dim + mla.rope_dim)"
     lines = [
         f"m, mla{', self.tp' * tp} = plan.model, plan.model.mla{', mesh.tp' * tp}",
         f"self.mla, self.heads = mla, m.heads{share}",
         *["self.score_factor = m.score_factor"] * structure.steepened,
     ]
     if mla.q_rank is None:
-        lines.append(f"self.q = nn.Linear(m.hidden, self.heads * {query}{qkv})")
+        lines += linear(structure, "q", "m.hidden", query, "qkv")
     else:
-        lines += [
-            f"self.q_down = nn.Linear(m.hidden, mla.q_rank{qkv})",
-            f"self.q_norm = {norm(structure, 'mla.q_rank')}",
-            f"self.q_up = nn.Linear(mla.q_rank, self.heads * {query}, bias=False)",
-        ]
+        lines += linear(structure, "q_down", "m.hidden", "mla.q_rank", "qkv")
+        lines.append(f"self.q_norm = {norm(structure, 'mla.q_rank')}")
+        lines += linear(structure, "q_up", "mla.q_rank", query, "")
     pair = "self.heads * (mla.nope_dim + mla.v_dim)"
     return [
         *lines,
-        f"self.kv_down = nn.Linear(m.hidden, mla.kv_rank + mla.rope_dim{qkv})",
+        *linear(structure, "kv_down", "m.hidden", "mla.kv_rank + mla.rope_dim", "qkv"),
         f"self.kv_norm = {norm(structure, 'mla.kv_rank')}",
-        f"self.kv_up = nn.Linear(mla.kv_rank, {pair}, bias=False)",
-        f"self.o = nn.Linear(self.heads * mla.v_dim, m.hidden{bias_argument(structure, 'out')})",
+        *linear(structure, "kv_up", "mla.kv_rank", pair, ""),
+        *linear(structure, "o", "self.heads * mla.v_dim", "m.hidden", "out"),
         *core_init(structure, share),
     ]
 

@@ -192,8 +192,11 @@ def adapter_refusals(
     if train.lora is None:
         return
     met = (
-        (model.mla is not None, "model.mla", "latents have no adapters"),
-        (model.experts is not None, "model.experts", "experts have no adapters"),
+        (
+            model.mla is not None and parallel.tp is not None and parallel.tp > 1,
+            "model.mla",
+            "what adapters make of latents is on one rank alone: tp = 1",
+        ),
         (
             parallel.schedule.name in ("zero_bubble", "zbv", "dualpipe_v"),
             "parallel.schedule",

@@ -103,7 +103,7 @@ class Structure(Asked):
     @property
     def parted(self) -> bool:
         """Whether experts have a buffer of their own; else they are units beside others."""
-        return self.experts is not None and not self.scatters
+        return self.experts is not None and not self.scatters and not self.adapted
 
     @property
     def expert_zero(self) -> bool:
@@ -113,7 +113,7 @@ class Structure(Asked):
     @property
     def owners(self) -> str:
         """The group whose ranks own all gradients between them; empty for one rank."""
-        if self.zero or self.dealt:
+        if self.zero or (self.dealt and not self.adapted):
             return "world"
         return "_".join(axis for axis in ("tp", "pp") if axis in self.axes)
 

@@ -54,7 +54,7 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "based": structure.based,
         "keeps_frozen": structure.keeps_frozen,
-        "frozen_class": Code("UnitWeights" if structure.gathers else "Weights"),
+        "frozen_class": Code(_frozen(structure)),
         "gathered": Code(structure.gathered),
         "scatters": structure.scatters,
         "gathers": structure.gathers,
@@ -235,11 +235,18 @@ def _weights_built(structure: Structure) -> list[str]:
     if structure.adapted:
         named = "frozen = " if structure.keeps_frozen else ""
         units = [f"axis={axis}", "gathers=True"] if structure.gathers else []
-        kind = "UnitWeights" if structure.gathers else "Weights"
-        frozen = call(f"{named}{kind}(", [*arguments, "trained=False", *units], indent=4)
+        dealt = expert_state.dealt(structure)
+        given = [*arguments, "trained=False", *units]
+        if dealt and structure.gathers:
+            given += ["dealt=dealt", *["experts=mesh.edp"] * structure.expert_zero]
+        if dealt and not structure.gathers:
+            frozen = expert_state.frozen(structure, given, named=structure.based)
+        else:
+            kind = "UnitWeights" if structure.gathers else "Weights"
+            frozen = call(f"{named}{kind}(", given, indent=4)
         padded = [f"multiple={axis}.size"] if structure.zero else []
         arguments = [*arguments, "trained=True", *padded]
-        return [*frozen, *call("weights = Weights(", arguments, indent=4)]
+        return [*dealt, *frozen, *call("weights = Weights(", arguments, indent=4)]
     dealt = expert_state.dealt(structure)
     if structure.scatters:
         arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
@@ -259,6 +266,13 @@ def _filled(structure: Structure) -> list[str]:
     arguments += ["dealt=dealt"] if structure.experts is not None else []
     arguments += [f"gathered={structure.gathered}.drawn"] if structure.gathers else []
     return call("init.fill(", arguments, indent=4)
+
+
+def _frozen(structure: Structure) -> str:
+    """The class of the weights under adapters."""
+    if structure.gathers:
+        return "UnitWeights"
+    return "Weights" if structure.experts is None else "WeightParts"
 
 
 def _weights(structure: Structure) -> str:

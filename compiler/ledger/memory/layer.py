@@ -81,9 +81,15 @@ def _low_rank(sizes: Sizes, *, experts: bool) -> Iterator[Saved]:
     rank: int = sizes.train.lora["rank"]
     attention, inner = low_rank(sizes.model, rank)
     for name, part, features in (("attention", None, attention), ("mlp", "mlp", inner)):
-        if not (experts and name == "mlp"):
+        if not (experts and name == "mlp" and not _shared(sizes)):
             size, formula = sizes.inner(features + rank, sizes.width)
             yield Saved(f"low-rank features of {name}", part, size, formula, LORA)
+
+
+def _shared(sizes: Sizes) -> bool:
+    """Whether an MLP stands beside routed experts."""
+    experts = sizes.model.experts
+    return experts is not None and experts.shared > 0
 
 
 def mlp(sizes: Sizes) -> Iterator[Saved]:
