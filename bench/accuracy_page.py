@@ -30,7 +30,8 @@ table of efficiencies whose fit saw no row of its group, that is of its stack an
 (`bench/split.py`, {folds} folds, tables in `bench/folds/`). Of a row's identity only its software
 stack enters (`bench/stacks.py`). "flat" is what half of the peak with the 1F1B bubble gets on the
 same rows. Rows whose recompute or attention kernel is not stated are priced with their source's
-usual setting.
+usual setting. "bias" is the median with its sign: below zero where runs take longer than predicted.
+[Runs that no fit has seen](public_runs.md) have a page of their own.
 """
 
 
@@ -67,13 +68,14 @@ def _figures(row: Mapping[str, Any]) -> str:
 
 
 def _table(figures: Mapping[str, Any], title: str) -> Iterator[str]:
-    yield "| | rows | median | 90th percentile | worst | flat median | flat 90th |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
+    yield "| | rows | median | 90th percentile | worst | bias | flat median | flat 90th |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for name, row in figures[title].items():
         if not row["count"]:
             continue
-        flat = figures["baseline"][title][name]
-        yield f"| {name} | {_figures(row)} | {flat['median']:.1%} | {flat['p90']:.1%} |"
+        flat, bias = figures["baseline"][title][name], figures["bias"][title][name]
+        beside = f"{bias:+.1%} | {flat['median']:.1%} | {flat['p90']:.1%}"
+        yield f"| {name} | {_figures(row)} | {beside} |"
 
 
 def _bars(figures: Mapping[str, Any], scored: Sequence[Scored]) -> Iterator[str]:
