@@ -18,7 +18,7 @@ TEXT = (
     'cluster {{ nodes = {nodes}, node from "{node}"{inside}\n  fabric {{ kind = {fabric} }} }}\n'
     "parallel {{ {parallel} }}\n"
     "train {{ seq = 1Ki, micro_batch = 8, global_batch = 128, steps = 10\n"
-    "  lr_schedule = cosine }}\n{rest}\n"
+    "  lr_schedule = cosine{weights} }}\n{rest}\n"
 )
 FIVE = {"parallel": "tp = 5, sequence_parallel = off, dp = 2", "inside": " { gpus = 5 }"}
 Compile = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
@@ -26,7 +26,7 @@ Compile = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
 def text(**parts: Any) -> str:
     given = {"nodes": 2, "node": "dgx-a100", "inside": "", "fabric": "infiniband"}
-    return TEXT.format(**{**given, "parallel": "", "rest": "", **parts})
+    return TEXT.format(**{**given, "parallel": "", "rest": "", "weights": "", **parts})
 
 
 def target(options: str) -> str:
@@ -140,8 +140,9 @@ def test_a_job_that_saves_goes_on_from_its_saves(emitted: Compile) -> None:
 
 
 def test_a_claim_holds_data_and_saves_below_the_workspace_alone(emitted: Compile) -> None:
-    def claim(rest: str) -> Any:
-        work = {each["name"]: each for each in pod(emitted(rest=rest)[1])["volumes"]}["work"]
+    def claim(rest: str = "", **parts: str) -> Any:
+        train = emitted(rest=rest, **parts)[1]
+        work = {each["name"]: each for each in pod(train)["volumes"]}["work"]
         return work.get("persistentVolumeClaim", {}).get("claimName")
 
     assert claim('data { path = "corpus", format = megatron }') == "job"
@@ -149,6 +150,8 @@ def test_a_claim_holds_data_and_saves_below_the_workspace_alone(emitted: Compile
     assert claim('data { path = "/workspace/c", format = megatron }') == "job"
     assert claim("checkpoint { every = 5 }") == "job"
     assert claim(target('claim = "runs"')) == "runs"
+    for path, held in (("w", "job"), ("/nfs/w", None)):
+        assert claim(weights=f', weights = "{path}"') == held
 
 
 def test_the_options(emitted: Compile) -> None:
