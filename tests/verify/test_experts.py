@@ -73,31 +73,22 @@ LAYOUTS = {
     "gpt-oss: biases, clamped gates, ep 2, etp 2, ZeRO-1": par(
         "tp = 2, dp = 2, ep = 2, etp = 2, zero = 1", gpus=4, model=OSS
     ),
-    "gpt-oss, ZeRO-3, two ranks with the same experts, activations again": par(
-        "tp = 2, dp = 2, ep = 2, zero = 3",
-        gpus=4,
-        model=OSS,
-        train="recompute = selective(activation)",
-    ),
-    "gpt-oss, ZeRO-2, stages, shared experts": par(
-        "pp = 2, dp = 2, ep = 2, zero = 2",
-        gpus=4,
-        model=OSS.replace("count = 8", "count = 8, shared = 1, dense_layers = 1, z_loss = 0.01"),
-    ),
     "two copies of the state, experts of one rank in each": par(
         "dp = 4, ep = 2, zero = 1, shard = 2", gpus=4, model=model("aux_loss = 0.01")
     ),
     "two copies, experts of two ranks in each, tp 2, ZeRO-1": par(
         "tp = 2, dp = 4, ep = 2, zero = 1, shard = 2", gpus=8, model=model("shared = 1")
     ),
-    "two copies, stages, etp 2, ZeRO-2": par(
-        "pp = 2, dp = 4, etp = 2, zero = 2, shard = 2", gpus=8, model=model("dense_layers = 1")
+    "two copies, stages, etp 2, ZeRO-2, gpt-oss beside shared experts": par(
+        "pp = 2, dp = 4, etp = 2, zero = 2, shard = 2",
+        gpus=8,
+        model=OSS.replace("count = 8", "count = 8, shared = 1, dense_layers = 1, z_loss = 0.01"),
     ),
     "two copies, experts of two ranks in each, ZeRO-3": par(
         "dp = 8, ep = 2, zero = 3, shard = 4",
         gpus=8,
-        model=model("router_bias = on"),
-        train="recompute = full",
+        model=OSS,
+        train="recompute = selective(activation)",
     ),
     "weight gradients put off": par(
         "pp = 2, dp = 2, ep = 2, schedule = zero_bubble", gpus=4, model=model("shared = 1")
@@ -135,7 +126,7 @@ def chosen(change: str) -> Edit:
     return replaced("model.py", "visit(tokens, chosen, ", new)
 
 
-COPIES = par("tp = 2, dp = 4, ep = 2, zero = 1, shard = 2", gpus=8, model=model("shared = 1"))
+COPIES = par("dp = 4, ep = 2, zero = 1, shard = 2", gpus=4, model=model("shared = 1"))
 BIASED = par("dp = 2, ep = 1, etp = 2", gpus=2, model=OSS)
 
 FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
