@@ -73,3 +73,12 @@ def test_every_run_stands_once_and_has_an_address() -> None:
     more = ("micro_batch", "global_batch_seqs", "step_time_s", "tokens_per_s_per_gpu", "notes")
     same = Counter(tuple(row[name] for name in (*columns, *more)) for row in found)
     assert max(same.values()) == 1
+
+
+@pytest.mark.slow
+def test_equal_ranks_hold_what_is_told(figures: dict[str, Any]) -> None:
+    """What nanotron logs as allocated, of sixteen ranks that hold the same."""
+    named = figures["memory_by_source"]
+    assert "nanotron, reserved" not in named
+    assert named["nanotron, allocated"]["count"] == 2
+    assert named["nanotron, allocated"]["worst"] < 0.15
