@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from parlay.compiler.project import FilePresets, Imports, project_root, reader
 from parlay.compiler.spec.resolve import Phase, resolve
+from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic, Severity
 from parlay.dsl.parse import parse
 from parlay.dsl.source import Source
@@ -63,8 +64,19 @@ def load(path: Path, texts: Mapping[Path, str] = NO_TEXTS) -> Job:
     tree, wrong = parse(source)
     imports = Imports(path, project_root(path), read)
     phases, unresolved = resolve(tree, imports, FilePresets(imports))
-    diagnostics = (*told, *wrong, *unresolved)
+    diagnostics = (*told, *wrong, *unresolved, *_unknown_targets(tree))
     return Job(path, {shown: source, **imports.sources}, phases, diagnostics)
+
+
+def _unknown_targets(tree: syntax.File) -> Iterator[Diagnostic]:
+    """Blocks of settings for no back end there is."""
+    for item in tree.statements:
+        if isinstance(item, syntax.Block) and item.kind == "target":
+            from parlay.compiler.backends import TARGETS
+            from parlay.compiler.spec.problems import unknown_target
+
+            if isinstance(item.label, syntax.String) and item.label.value not in TARGETS:
+                yield unknown_target(item.label, tuple(TARGETS))
 
 
 def lay_out(phase: Phase) -> Layout | None:

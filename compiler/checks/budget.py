@@ -47,9 +47,9 @@ def budget(subject: Subject) -> float:
 
 
 def fullest(subject: Subject) -> Fullest | None:
-    """The fullest pipeline rank; None where a size that it follows from is not known."""
+    """The fullest pipeline rank; None where a size is not known, or there is no budget at all."""
     model, train = subject.spec.model, subject.spec.train
-    if model is None or not subject.whole or not subject.has(READS):
+    if model is None or not subject.whole or not subject.has(READS) or budget(subject) <= 0:
         return None
     if model.params is None and not shape_known(model):
         return None

@@ -71,6 +71,8 @@ MODULES: Final = {
     "T202": "t202_lowest_rate",
     "T203": "t203_betas",
     "T204": "t204_dropout",
+    "T205": "t205_validation",
+    "T206": "t206_params_and_shape",
     # network and topology
     "N201": "n201_tp_domain",
     "N202": "n202_ep_domain",
@@ -106,11 +108,13 @@ MODULES: Final = {
     "W209": "w209_dropout",
     "W210": "w210_no_units",
     "W211": "w211_narrow_sums",
+    "W212": "w212_nothing_offloaded",
     # memory: last, for it takes longest
     "M201": "m201_state",
     "M202": "m202_shown_memory",
     "M203": "m203_host_memory",
     "M204": "m204_peak",
+    "M205": "m205_no_room",
     # `allow` itself
     "T290": "t290_unknown",
     "T291": "t291_not_allowed",

@@ -205,4 +205,17 @@ Instead:
     }
 """,
     ),
+    "T017": (
+        "a target that is no back end",
+        """
+What: `target "…"` names none of the back ends.
+Why: its version and settings would go nowhere, in silence.
+Example:
+    model from "llama3-8b"
+    target "megatrn" { version = "0.19" }
+Instead:
+    model from "llama3-8b"
+    target "megatron" { version = "0.19" }
+""",
+    ),
 }

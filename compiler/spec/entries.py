@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from parlay.compiler import catalog
 from parlay.compiler.spec import problems
@@ -20,6 +20,9 @@ from parlay.compiler.spec.schema import Free, Nested, field_of, fields_of
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic
 from parlay.dsl.source import Source, Span
+
+MAIN: Final = "main"
+"""The phase that is the file without its phases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,9 @@ class Collector:
         label = phase.label
         if not isinstance(label, syntax.String):
             return  # the parser has told it
+        if label.value == MAIN:
+            self.diagnostics.append(problems.phase_main(label.value, label.span))
+            return
         for other in self.table.phases:
             if isinstance(other.label, syntax.String) and other.label.value == label.value:
                 self.diagnostics.append(
@@ -148,8 +154,9 @@ class Collector:
             return
         name = block.label.value
         if name in self.table.targets:
-            first = self.table.targets[name].keyword.span
-            self.diagnostics.append(problems.given_twice("target", block.keyword, first))
+            label = self.table.targets[name].label
+            first = label.span if label is not None else block.label.span
+            self.diagnostics.append(problems.target_twice(name, block.label.span, first))
             return
         self.table.targets[name] = block
         self._body(f"target.{name}", Target, block, preset=None)

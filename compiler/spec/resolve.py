@@ -9,7 +9,7 @@ from typing import Any
 
 from parlay.compiler.spec import arithmetic, asserting, problems
 from parlay.compiler.spec.blocks import Spec, Target
-from parlay.compiler.spec.entries import Collector, Presets, Table, from_catalog
+from parlay.compiler.spec.entries import MAIN, Collector, Presets, Table, from_catalog
 from parlay.compiler.spec.evaluate import Evaluator
 from parlay.compiler.spec.origins import Kind, Origins
 from parlay.compiler.spec.schema import REQUIRED, FieldSchema, Nested, Open, fields_of
@@ -51,7 +51,7 @@ def resolve(
     """
     diagnostics: list[Diagnostic] = []
     table = _collected(file, imports, presets, diagnostics)
-    phases = [_phase("main", table, file.span, diagnostics)]
+    phases = [_phase(MAIN, table, file.span, diagnostics)]
     for block in table.phases:
         assert isinstance(block.label, syntax.String)
         collector = Collector(presets)

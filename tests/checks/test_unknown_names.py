@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from parlay.compiler import pipeline
-from parlay.compiler.spec.problems.names import ELSEWHERE
+from parlay.compiler.spec.problems.elsewhere import ELSEWHERE
 from parlay.compiler.spec.resolve import schemas
 from parlay.dsl.diagnostics import Diagnostic
 
@@ -70,3 +70,21 @@ def test_what_is_no_number_has_a_value() -> None:
     text = JOB + "train { seq = 8Ki, micro_batch = 1, global_batch = model.activation }"
     [found] = [each for each in told(text) if each.code == "T012"]
     assert found.message == "`model.activation` is no number"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "title"),
+    [
+        ('target "megatrn" { version = "0.19" }', 'no back end is called "megatrn"', '"megatron"'),
+        ('phase "main" { train { seq = 2Ki } }', 'phase "main" is the file without its', None),
+        (
+            'target "slurm" { options { time = 1h } }\ntarget "slurm" { options { time = 2h } }',
+            'target "slurm" is given twice',
+            None,
+        ),
+    ],
+)
+def test_names_of_targets_and_phases(text: str, message: str, title: str | None) -> None:
+    [found] = [each for each in told(f"{JOB}parallel {{ zero = 3 }}\n{text}\n") if "T" in each.code]
+    assert found.message.startswith(message)
+    assert [fix.title for fix in found.fixes] == ([f"write {title}"] if title else [])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from parlay.compiler.spec.problems.elsewhere import elsewhere
 from parlay.compiler.spec.problems.types import describe
 from parlay.compiler.spec.schema import (
     FieldSchema,
@@ -49,7 +50,7 @@ def unknown_field(
     block = path.rpartition(".")[2] if not path.startswith("target.") else "target"
     known = [field.name for field in fields]
     help, fixes = meant(name.text, known, name.span)
-    if (said := _elsewhere(name.text)) and said[0] in known:
+    if (said := elsewhere(name.text)) and said[0] in known:
         help, fixes = _translated(name, *said)
     elif not help and len(known) <= MOST_LISTED:
         help = ["known: " + ", ".join(f"`{each}`" for each in known)]
@@ -63,59 +64,7 @@ def unknown_field(
     )
 
 
-_OF_FIELDS: Final[Mapping[str, str]] = {
-    "tp": "tensor tensor_parallel tensor_model_parallel",
-    "pp": "pipeline pipeline_parallel pipeline_model_parallel",
-    "cp": "context_parallel sequence_context_parallel",
-    "dp": "data data_parallel replicas",
-    "ep": "expert experts expert_parallel expert_model_parallel",
-    "etp": "expert_tensor_parallel",
-    "zero": "zero_stage fsdp",
-    "layers": "num_layers n_layers n_layer num_hidden_layers",
-    "hidden": "dim d_model n_embd",
-    "heads": "num_attention_heads attention_heads num_heads n_heads n_head",
-    "kv_heads": "num_key_value_heads num_query_groups n_kv_heads num_kv_heads",
-    "ffn": "intermediate ffn_hidden mlp_hidden",
-    "context": "max_position_embeddings max_seq_len",
-    "activation": "hidden_act",
-    "tied_embeddings": "tie_word_embeddings",
-    "count": "num_experts num_local_experts n_routed_experts",
-    "top_k": "num_experts_per_tok topk router_topk moe_router_topk",
-    "seq": "seq_len seq_length sequence sequence_length max_length",
-    "micro_batch": "batch_size_per_gpu per_device_train_batch local_batch "
-    "train_micro_batch_size_per_gpu",
-    "global_batch": "train_batch",
-    "steps": "train_iters max_steps iters iterations",
-    "precision": "dtype",
-    "clip": "clip_grad grad_clip gradient_clipping max_norm",
-    "recompute": "activation_checkpoint activation_checkpointing gradient_checkpointing remat",
-    "lr_schedule": "scheduler lr_scheduler lr_decay_style",
-    "gpus": "gpus_per_node num_gpus devices",
-    "nodes": "num_nodes n_nodes nnodes",
-}
-ELSEWHERE: Final[Mapping[str, tuple[str, str]]] = {
-    word: (field, f"`{field}`") for field, words in _OF_FIELDS.items() for word in words.split()
-} | {
-    word: ("optimizer", f"`optimizer = adamw({option} = …)`")
-    for word, option in (
-        ("lr", "lr"),
-        ("learning_rate", "lr"),
-        ("weight_decay", "weight_decay"),
-        ("betas", "betas"),
-        ("eps", "eps"),
-    )
-}
-"""What other frameworks call a field -> the field, and how it is written."""
-
 MOST_LISTED: Final = 20
-
-
-def _elsewhere(word: str) -> tuple[str, str] | None:
-    """`tensor_model_parallel_size`, `tensor_parallel_degree` --> `tp`; `vocab_size` --> `vocab`."""
-    plain = word.lower()
-    for ending in ("_size", "_degree"):
-        plain = plain.removesuffix(ending)
-    return ELSEWHERE.get(plain, (plain, f"`{plain}`") if plain != word else None)
 
 
 def _translated(name: syntax.Name, field: str, form: str) -> tuple[list[str], list[Fix]]:
@@ -200,6 +149,38 @@ def phase_twice(name: str, span: Span, first: Span) -> Diagnostic:
         also=[(first, "given first here")],
         help=["phases are told apart by their names"],
     )
+
+
+def phase_main(name: str, span: Span) -> Diagnostic:
+    """T005 for a phase called as the file without its phases is."""
+    return error(
+        "T005",
+        f'phase "{name}" is the file without its phases',
+        span,
+        "given again here",
+        help=["its blocks stand outside of any phase; another name is needed for a further one"],
+    )
+
+
+def target_twice(name: str, span: Span, first: Span) -> Diagnostic:
+    """T005 for targets."""
+    return error(
+        "T005",
+        f'target "{name}" is given twice',
+        span,
+        "given again here",
+        also=[(first, "given first here")],
+        help=["one of the two needs to go; neither wins in silence"],
+    )
+
+
+def unknown_target(name: syntax.String, known: Sequence[str]) -> Diagnostic:
+    """T017."""
+    close = nearest(name.value, known)
+    fixes = [Fix(f'write "{each}"', (Edit(name.span, f'"{each}"'),)) for each in close]
+    help = "known: " + ", ".join(f'"{each}"' for each in known)
+    said = f'no back end is called "{name.value}"'
+    return error("T017", said, name.span, "unknown target", help=[help], fixes=fixes)
 
 
 def target_needs_name(span: Span) -> Diagnostic:
