@@ -257,10 +257,20 @@ def _options(phase: Phase, layout: Layout, engine: str) -> Iterator[Diagnostic]:
             wanted = (made if place[0] == TOP else made.get(place[0], {})).get(name)
             if wanted != (list(value) if isinstance(value, tuple) else value):
                 said = f"`{name}` contradicts the file"
-                yield error(CONTRADICTS, said, span, "a field decides it", help=["it may go"])
+                notes = [f"by the file's fields it is {_written(wanted)}"]
+                yield error(
+                    CONTRADICTS, said, span, "a field decides it", notes=notes, help=["it may go"]
+                )
         elif place[0] in ("fsdp_config", "deepspeed_config") and place[0] != own:
             said = f"`{name}` is a key of another engine than {NAMES[engine] or 'one rank'}"
             yield error(CONTRADICTS, said, span, "not read", help=["`zero` chooses the engine"])
         elif place[0] == "dynamo_config" and phase.spec.train and not phase.spec.train.compile:
             said = f"`{name}` without `compile = on`"
             yield error(CONTRADICTS, said, span, "not read", help=["`compile = on`"])
+
+
+def _written(value: Any) -> str:
+    """A value of the configuration as the language writes it."""
+    if value is None:
+        return "not set"
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

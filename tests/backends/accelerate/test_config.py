@@ -208,6 +208,15 @@ def test_what_is_told(tmp_path: Path, parts: dict[str, str], code: str, place: s
     assert path.read_text()[said.span.start : said.span.end].startswith(place)
 
 
+def test_what_the_fields_say_instead(tmp_path: Path) -> None:
+    path = tmp_path / "job.par"
+    for option, said in (("num_processes = 8", "16"), ("fsdp_version = 1", "2")):
+        path.write_text(text(rest=f'target "accelerate" {{ options {{ {option} }} }}'))
+        found = pipeline.check(path, ("accelerate",)).diagnostics
+        [told] = [each for each in found if each.code == "B373"]
+        assert told.notes == (f"by the file's fields it is {said}",)
+
+
 def test_a_model_alone_is_no_job(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
     path.write_text("model { params = 7B }\n")
