@@ -86,11 +86,14 @@ def plan(
     job = pipeline.checked(_job(path, text), targets)
     if job.errors:
         raise _refused(job)
-    phase = planned(job.phases, None)
-    if isinstance(phase, str):
-        raise Refused(f"{job.path}: {phase}", [])
-    found = search(phase, job.sources, objective=objective, most=top, targets=targets)
-    whole: dict[str, Any] = plain(document(found))
+    phases = planned(job.phases, None)
+    if isinstance(phases, str):
+        raise Refused(f"{job.path}: {phases}", [])
+    plans = [
+        search(phase, job.sources, objective=objective, most=top, targets=targets)
+        for phase in phases
+    ]
+    whole: dict[str, Any] = plain(document(job.phases, plans))
     return whole
 
 

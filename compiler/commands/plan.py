@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.checks import fix
 from parlay.compiler.commands.fix import apply
-from parlay.compiler.commands.plan_tables import print_plan
+from parlay.compiler.commands.plan_tables import Load, print_loads, print_plan
+from parlay.compiler.commands.plan_writing import edits_of
 from parlay.compiler.commands.printing import print_json, refused, show
 from parlay.compiler.commands.rewrite import reason, rewrite
-from parlay.compiler.planner import MOST, Candidate, Plan, layouts, mfu, plan, spelling
+from parlay.compiler.ledger.goodput import checkpoint_bytes
+from parlay.compiler.ledger.reload import Placed, reload
+from parlay.compiler.planner import MOST, Candidate, Plan, layouts, mfu, plan, settled, spelling
 from parlay.compiler.spec.resolve import Phase
 
 
@@ -27,7 +30,10 @@ def run(
     write: bool = False,
     json: bool = False,
 ) -> int:
-    """Prints the plan; 1 where the file has errors, or no layout is legal."""
+    """Prints the plan of every phase that leaves something open, or of one.
+
+    1 where the file has errors, or no layout of a phase is legal.
+    """
     job = pipeline.checked(pipeline.load(path), targets)
     if refused(job):
         return 1
@@ -35,53 +41,82 @@ def run(
     if isinstance(chosen, str):
         print(f"{path}: {chosen}", file=sys.stderr)
         return 1
-    found = plan(chosen, job.sources, objective=objective, most=top, targets=targets)
+    plans = [
+        plan(each, job.sources, objective=objective, most=top, targets=targets) for each in chosen
+    ]
     if json:
-        print_json(document(found))
+        print_json(document(job.phases, plans))
     else:
-        print_plan(path, found)
-    if not found.best.top:
+        for each in plans:
+            print_plan(path, each)
+        print_loads(loads(job.phases, plans))
+    if not all(each.best.top for each in plans):
         return 1
-    return _write(job, found, targets) if write else 0
+    return _write(job, plans, targets) if write else 0
 
 
-def planned(phases: Sequence[Phase], name: str | None) -> Phase | str:
-    """The phase to plan, or why there is none."""
+def planned(phases: Sequence[Phase], name: str | None) -> list[Phase] | str:
+    """The phases to plan, or why there are none."""
     if name is not None:
         named = [each for each in phases if each.name == name]
         if not named:
             return f"no phase is called {name}; there are: {', '.join(p.name for p in phases)}"
         phases = named
+    found = []
     for each in phases:
         if each.spec.model is None or each.spec.cluster is None or each.spec.train is None:
             return "a plan needs a model, a cluster and `train`"
-        if each.open:
-            number = layouts(each)
-            if number <= MOST:
-                return each
+        if not each.open:
+            continue
+        number = layouts(each)
+        if number > MOST:
+            where = "" if each.name == "main" else f' of phase "{each.name}"'
             return (
-                f"the open fields leave {number:,} layouts, more than {MOST:,}: "
+                f"the open fields{where} leave {number:,} layouts, more than {MOST:,}: "
                 "say more of some, as `auto in [1, 2, 4, 8]` or `auto <= 8`"
             )
-    return "nothing is open: no field is `auto` but those that follow from others"
+        found.append(each)
+    return found or "nothing is open: no field is `auto` but those that follow from others"
+
+
+# ── From phase to phase ───────────────────────────────────────────────────────
+
+
+def loads(phases: Sequence[Phase], plans: Sequence[Plan]) -> list[Load]:
+    """What a phase loads of the one before it under the layouts that were chosen.
+
+    Of each pair of phases that both have a layout.
+    """
+    chosen = {
+        each.phase.name: settled(each.phase, each.best.top[0]) for each in plans if each.best.top
+    }
+    placed: list[tuple[str, Placed] | None] = []
+    for phase in phases:
+        whole = chosen.get(phase.name, phase)
+        layout = None if whole.open or whole.spec.model is None else pipeline.lay_out(whole)
+        placed.append(None if layout is None else (phase.name, Placed(whole.spec, layout)))
+    found = []
+    for before, after in pairwise(placed):
+        if before is not None and after is not None:
+            (from_, one), (to, other) = before, after
+            found.append(Load(from_, to, checkpoint_bytes(other.spec), reload(one, other)))
+    return found
 
 
 # ── Writing ───────────────────────────────────────────────────────────────────
 
 
-def _write(job: pipeline.Job, found: Plan, targets: Sequence[str]) -> int:
-    """The best layout into the file, where the result checks clean; comments stay."""
-    name, chosen = str(job.path), found.best.top[0].chosen
-    texts = {path: spelling(value) for path, value in chosen.items()}
-    edits = [edit for each in fix.set_fields(found.subject, texts) for edit in each.edits]
-    if not edits or any(edit.span.file != name for edit in edits):
+def _write(job: pipeline.Job, plans: Sequence[Plan], targets: Sequence[str]) -> int:
+    """The best layouts into the file, where the result checks clean; comments stay."""
+    edits = edits_of(job, plans)
+    if not edits:
         print(
             f"{job.path}: not written: the open fields do not stand in this file; they become "
-            + ", ".join(f"{path} = {text}" for path, text in texts.items()),
+            + "; ".join(map(_told, plans)),
             file=sys.stderr,
         )
         return 1
-    after = apply(job.sources[name].text, edits)
+    after = apply(job.sources[str(job.path)].text, edits)
     result = pipeline.check(job.path, targets, {job.path.resolve(): after})
     if result.errors:
         show([result], summary=True, stream=sys.stderr)
@@ -96,14 +131,39 @@ def _write(job: pipeline.Job, found: Plan, targets: Sequence[str]) -> int:
     return 0
 
 
+def _told(found: Plan) -> str:
+    where = "" if found.phase.name == "main" else f"{found.phase.name}: "
+    chosen = found.best.top[0].chosen
+    return where + ", ".join(f"{path} = {spelling(value)}" for path, value in chosen.items())
+
+
 # ── JSON ──────────────────────────────────────────────────────────────────────
 
 
-def document(found: Plan) -> dict[str, Any]:
-    """`parlay plan --json`."""
-    tally, best = found.tally, found.best
+def document(phases: Sequence[Phase], plans: Sequence[Plan]) -> dict[str, Any]:
+    """`parlay plan --json`: the first plan at the root, as where there is one alone; then all."""
+    entries = [entry(each) for each in plans]
     return {
         "version": 1,
+        **entries[0],
+        "phases": entries,
+        "loads": [
+            {
+                "from": each.before,
+                "to": each.after,
+                "reshards": each.found.reshards,
+                "bytes": each.value_bytes,
+                "cuts": [{"field": cut.path, "words": cut.words} for cut in each.found.cuts],
+            }
+            for each in loads(phases, plans)
+        ],
+    }
+
+
+def entry(found: Plan) -> dict[str, Any]:
+    """The plan of one phase."""
+    tally, best = found.tally, found.best
+    return {
         "phase": found.phase.name,
         "objective": best.objective,
         "searched": tally.searched,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parlay.compiler.checks import rule
 from parlay.compiler.commands.ledger_accounts import size_of
 from parlay.compiler.commands.printing import plain
+from parlay.compiler.ledger.reload import Reload
 from parlay.compiler.planner import Candidate, Plan, mfu, spelling
+from parlay.dsl.diagnostics.cells import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +39,28 @@ def print_plan(path: Path, found: Plan) -> None:
             words = f"no layout is better in both time and memory ({len(few)} of {len(ordered)})"
             _print_layouts(console, words, few, found.best.top[0])
     if found.fewest_gpus is not None:
-        console.print(f"fewest GPUs (of a divisor of the nodes): {found.fewest_gpus}")
+        console.print(f"fewest GPUs, on whole nodes: {found.fewest_gpus}")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What phase `after` loads of the checkpoint of phase `before`: `found` says how it is cut."""
+
+    before: str
+    after: str
+    value_bytes: int
+    found: Reload
+
+
+def print_loads(loads: Sequence[Load]) -> None:
+    """Prints what every phase loads of the one before it."""
+    for each in loads:
+        cuts = ", ".join(cut.words for cut in each.found.cuts)
+        words = f"a resharding load of {size_of(each.value_bytes)}" if each.found.reshards else ""
+        if not each.found.loads:
+            words = "no load"
+        shown = f"{words}: {cuts}" if words else "a load without resharding"
+        print(harmless(f"{each.before} -> {each.after}: {shown}"))
 
 
 def _print_best(console: Console, found: Plan) -> None:

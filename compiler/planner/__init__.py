@@ -5,10 +5,10 @@ be better by a bound that holds.
 """
 
 from parlay.compiler.planner.best import Best
-from parlay.compiler.planner.plan import MOST, Plan, layouts, plan
+from parlay.compiler.planner.plan import MOST, Plan, layouts, plan, settled
 from parlay.compiler.planner.score import OBJECTIVES, Score, mfu
-from parlay.compiler.planner.search import Candidate, Tally
 from parlay.compiler.planner.spelling import spelling
+from parlay.compiler.planner.tally import Candidate, Tally
 
 __all__ = [
     "MOST",
@@ -21,5 +21,6 @@ __all__ = [
     "layouts",
     "mfu",
     "plan",
+    "settled",
     "spelling",
 ]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from parlay.compiler.planner.bound import Bound
 from parlay.compiler.planner.spelling import spelling
 
 if TYPE_CHECKING:
-    from parlay.compiler.planner.search import Candidate
+    from parlay.compiler.planner.stem import Choices
+    from parlay.compiler.planner.tally import Candidate
 
 Key = tuple[float, float]
+NEVER: Final = (float("inf"), float("inf"))
 
 
 class Best:
@@ -26,6 +28,8 @@ class Best:
         self.top: list[Candidate] = []
         self.front: list[Candidate] = []
         self.by_value: dict[tuple[str, str], Candidate] = {}
+        self.taken = 0
+        self._worsts: dict[int, tuple[int, Key, Choices]] = {}
 
     @property
     def enough(self) -> bool:
@@ -34,25 +38,56 @@ class Best:
 
     def key(self, seconds: float | None, bytes_: int) -> Key:
         """Ascending from the best."""
-        slow = float("inf") if seconds is None else seconds
+        slow = self.slow(seconds)
         return (float(bytes_), slow) if self.objective == "headroom" else (slow, float(bytes_))
 
-    def beyond(self, bound: Bound, *chosen: Mapping[str, Any]) -> bool:
-        """Whether a layout that takes at least `bound` can have no place here."""
+    @staticmethod
+    def slow(seconds: float | None) -> float:
+        """Seconds; past all where none are known."""
+        return float("inf") if seconds is None else seconds
+
+    def beyond(
+        self, bound: Bound, chosen: Sequence[Mapping[str, Any]], left: Sequence[Choices] = ()
+    ) -> bool:
+        """Whether layouts that take at least `bound` can have no place here.
+
+        They have what is `chosen`, and any of the values of the lists that are `left`.
+        """
         key = self.key(*bound)
         if len(self.top) < self.most or key < self._key(self.top[-1]):
             return False
         if not any(_within(each, bound) for each in self.front):
             return False
-        for part in chosen:
-            for path, value in part.items():
-                known = self.by_value.get((path, spelling(value)))
-                if known is None or key < self._key(known):
-                    return False
+        if not all(self.has(bound, part) for part in chosen):
+            return False
+        return all(key >= self._worst(choices) for choices in left)
+
+    def has(self, bound: Bound, chosen: Mapping[str, Any]) -> bool:
+        """Whether what has each of these values is known at least as good as `bound`."""
+        key = self.key(*bound)
+        for path, value in chosen.items():
+            known = self.by_value.get((path, spelling(value)))
+            if known is None or key < self._key(known):
+                return False
         return True
+
+    def _worst(self, choices: Choices) -> Key:
+        """The key of the worst of the best with each value of a list; past all where one has none
+        yet."""
+        at = id(choices)
+        known = self._worsts.get(at)
+        if known is None or known[0] != self.taken:
+            found = [self.by_value.get(value) for value in choices.values]
+            worst = max(
+                (NEVER if each is None else self._key(each) for each in found), default=(0.0, 0.0)
+            )
+            # The list is kept with it: a number that another list may get tells nothing.
+            known = self._worsts[at] = (self.taken, worst, choices)
+        return known[1]
 
     def take(self, found: Candidate) -> None:
         """Takes a legal layout."""
+        self.taken += 1
         key = self._key(found)
         self.top.append(found)
         self.top.sort(key=self._key)

@@ -12,15 +12,15 @@ from typing import Any, Final
 from parlay.compiler.backends import refusals
 from parlay.compiler.checks import subject_of
 from parlay.compiler.checks.subject import Subject
-from parlay.compiler.checks.words import divisors
 from parlay.compiler.ledger.asserts import judge
 from parlay.compiler.ledger.document import ledger
 from parlay.compiler.ledger.parameters import total
 from parlay.compiler.ledger.state import bytes_per_parameter
 from parlay.compiler.planner.best import Best
 from parlay.compiler.planner.score import budget_bytes
-from parlay.compiler.planner.search import Candidate, Judge, Refusal, Search, Tally
+from parlay.compiler.planner.search import Search
 from parlay.compiler.planner.space import Counter, fields
+from parlay.compiler.planner.tally import Candidate, Judge, Refusal, Tally
 from parlay.compiler.spec.evaluate import Evaluator
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Severity
@@ -35,8 +35,8 @@ ASSERT = "assert"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a search found; `fewest_gpus` is over the divisors of the file's nodes, None where no
-    number of them holds a legal layout."""
+    """What a search found; `fewest_gpus` is over every number of nodes up to the file's, None where
+    none of them holds a legal layout."""
 
     phase: Phase
     subject: Subject
@@ -118,15 +118,15 @@ def _further(
 
 
 def _fewest(subject: Subject, further: Judge, *, found: bool) -> int | None:
-    """The fewest GPUs on which a layout is legal: over the divisors of the nodes, ascending."""
+    """The fewest GPUs on which a layout is legal: over every number of whole nodes, ascending.
+
+    Below the first number whose memory holds the whole state once, none is asked.
+    """
     nodes, gpus = subject.value("cluster.nodes"), subject.value("cluster.node.gpus")
     state = total(subject.model) * bytes_per_parameter(subject.spec.train).total
     host = subject.parallel.offload.name != "none"
-    for fewer in divisors(nodes):
-        if fewer == nodes:
-            break
-        if not host and state > fewer * gpus * budget_bytes(subject.spec):
-            continue  # not even cut over all of them
+    each = gpus * max(1, budget_bytes(subject.spec))
+    for fewer in range(1 if host else max(1, int(state // each)), nodes):
         search = Search(subject.with_values({"cluster.nodes": fewer}), further)
         first = Best("headroom", 1, first=True)
         search.run(first)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from parlay.compiler.checks.subject import Subject
-from parlay.compiler.ledger.memory import account
-from parlay.compiler.ledger.memory.book import Book
+from parlay.compiler.ledger.memory import Memory, account
 from parlay.compiler.ledger.time import price, priceable
 from parlay.compiler.spec.blocks import Spec
 
@@ -45,18 +44,10 @@ def budget_bytes(spec: Spec) -> int:
     return int(spec.budget.memory * spec.cluster.node.gpu.memory_bytes)
 
 
-def overfull(subject: Subject) -> bool:
-    """Whether the first pipeline rank is beyond the budget: told without the others."""
+def score(subject: Subject, memory: Memory | None = None) -> Score:
+    """The ledger's memory and time of a legal layout; `memory` where that is known already."""
     spec, layout = subject.spec, subject.laid_out
-    if not layout.stages or subject.microbatches is None:
-        return False
-    return Book(spec, layout).of_stage(0).peak_bytes > budget_bytes(spec)
-
-
-def score(subject: Subject) -> Score:
-    """The ledger's memory and time of a legal layout."""
-    spec, layout = subject.spec, subject.laid_out
-    memory = account(spec, layout)
+    memory = memory or account(spec, layout)
     seconds: float | None = None
     parts: dict[str, float] = {}
     if layout.stages and priceable(spec):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
+from types import MappingProxyType
 from typing import Any, Final
 
 from parlay.compiler.checks.subject import Subject
@@ -180,6 +181,9 @@ EVERY: Final[Mapping[str, Callable[[Known], tuple[Any, ...]]]] = {
 # ── Counting and listing ──────────────────────────────────────────────────────
 
 
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
 class Counter:
     """Counts layouts without listing them: what later fields hang on is a handful of sizes."""
 
@@ -207,30 +211,17 @@ def _sizes(known: Known) -> tuple[Any, ...]:
     return (*degrees, bool(known["parallel.zero"]))
 
 
-class Lister:
-    """Every way to decide fields, by path; listed once for all that leaves the same values."""
-
-    def __init__(self, left: tuple[Field, ...]) -> None:
-        self.left = left
-        self.seen: dict[tuple[Any, ...], tuple[Mapping[str, Any], ...]] = {}
-
-    def of(self, subject: Subject) -> tuple[Mapping[str, Any], ...]:
-        """The ways after what is decided in `subject`."""
-        key = _sizes(Known(subject, {}))
-        if key not in self.seen:
-            self.seen[key] = tuple(leaves(self.left, subject))
-        return self.seen[key]
-
-
-def leaves(left: tuple[Field, ...], subject: Subject) -> Iterator[Mapping[str, Any]]:
-    """Every way to decide the fields, by path."""
+def leaves(
+    left: tuple[Field, ...], subject: Subject, decided: Mapping[str, Any] = NOTHING
+) -> Iterator[Mapping[str, Any]]:
+    """Every way to decide the fields after `decided`, by path."""
 
     def deeper(left: tuple[Field, ...], chosen: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
         if not left:
             yield chosen
             return
         field, *rest = left
-        for value in field.values(Known(subject, chosen)):
+        for value in field.values(Known(subject, {**decided, **chosen})):
             yield from deeper(tuple(rest), {**chosen, field.path: value})
 
     yield from deeper(left, {})

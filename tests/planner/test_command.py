@@ -76,7 +76,74 @@ def test_tables_say_how_the_others_lost(parlay: Any, file: Path) -> None:
     assert ended.status == 0
     for words in ("layouts in", "N201", "tensor parallelism leaves the fast domain", "peak"):
         assert words in ended.out
-    assert "fewest GPUs (of a divisor of the nodes): 8" in ended.out
+    assert "fewest GPUs, on whole nodes: 8" in ended.out
+
+
+PHASES = (
+    OPEN
+    + """phase "long" {
+  parallel { cp = auto <= 4 }  # rings
+  train { seq = 64Ki, global_batch = 16 }
+}
+phase "wide" {
+  cluster { nodes = 4 }
+  budget {}
+}
+phase "fixed" { parallel { tp = 2, pp = 1 }, train { micro_batch = 1 } }
+"""
+)
+
+
+@pytest.fixture
+def phases(tmp_path: Path) -> Path:
+    path = tmp_path / "phases.par"
+    path.write_text(PHASES)
+    return path
+
+
+def test_every_phase_is_planned_by_itself(parlay: Any, phases: Path, file: Path) -> None:
+    told = json.loads(parlay("plan", phases, "--json").out)
+    assert [each["phase"] for each in told["phases"]] == ["main", "long", "wide"]
+    alone = json.loads(parlay("plan", file, "--json").out)
+    first = told["phases"][0]
+    for name in ("best", "pareto", "searched", "rejected", "fewest_gpus"):
+        assert told[name] == first[name] == alone[name]
+    assert first["best"]["gpus"] == 16 and told["phases"][2]["best"]["gpus"] == 32
+    for name, each in zip(("main", "long", "wide"), told["phases"], strict=True):
+        one = json.loads(parlay("plan", phases, "--json", "--phase", name).out)
+        assert one["best"] == each["best"] and len(one["phases"]) == 1
+    loads = [(each["from"], each["to"]) for each in told["loads"]]
+    assert loads == [("main", "long"), ("long", "wide"), ("wide", "fixed")]
+    assert "main -> long: " in parlay("plan", phases).out
+
+
+def test_writing_puts_each_phase_where_it_stands(parlay: Any, phases: Path) -> None:
+    told = json.loads(parlay("plan", phases, "--json").out)
+    main, long, wide = (each["best"] for each in told["phases"])
+    assert parlay("plan", phases, "--write").status == 0
+    text = phases.read_text()
+    for comment in ("# a small cluster", "# within a node", "# rings"):
+        assert comment in text
+    assert f"parallel {{ cp = {long['cp']}" in text
+    assert text.partition('phase "long"')[0].count("auto") == 0
+    # The ledger of what was written is the plan's, phase by phase; and the notes are the loads.
+    books = json.loads(parlay("ledger", phases, "--json").out)["files"][0]["phases"]
+    for book, best in zip(books, (main, long, wide), strict=False):
+        assert book["time"]["step_seconds"] == best["step_seconds"]
+        assert book["memory"]["peak_bytes"] == best["peak_bytes"]
+    notes = json.loads(parlay("check", phases, "--json").out)["files"][0]["diagnostics"]
+    resharding = [each for each in notes if each["code"] == "L236"]
+    assert len(resharding) == sum(each["reshards"] for each in told["loads"]) > 0
+
+
+def test_one_phase_is_written_alone(parlay: Any, phases: Path) -> None:
+    best = json.loads(parlay("plan", phases, "--json", "--phase", "wide").out)["best"]
+    assert parlay("plan", phases, "--write", "--phase", "wide").status == 0
+    before, _, after = phases.read_text().partition('phase "wide" {')
+    assert before == PHASES.partition('phase "wide" {')[0]
+    for name in ("tp", "pp"):
+        assert f"{name} = {best[name]}" in after
+    assert f"  train {{ micro_batch = {best['micro_batch']} }}\n" in after
 
 
 def test_asserts_are_constraints(parlay: Any, file: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -98,8 +98,16 @@ class Machine:
             self.known[kind] = self._wire(layout, kind)
         return self.known[kind]
 
+    def nearest(self, reach: Reach) -> Wire:
+        """The wire of groups that reach so far, at the shortest of latencies."""
+        wire = self._of(reach, "")
+        latency = min(wire.latency, self._link()[1], self._fabric(reach, self.host_rate())[1])
+        return replace(wire, latency=latency, hop=min(latency, wire.hop))
+
     def _wire(self, layout: Layout, kind: str) -> Wire:
-        reach = layout.reach(kind)
+        return self._of(layout.reach(kind), kind)
+
+    def _of(self, reach: Reach, kind: str) -> Wire:
         near, latency = self._link()
         if reach.link == "link":
             measured = self._measured(reach, kind)
