@@ -12,6 +12,7 @@ from parlay.compiler.spec.blocks import Spec, Target
 from parlay.compiler.spec.entries import MAIN, Collector, Presets, Table, from_catalog
 from parlay.compiler.spec.evaluate import Evaluator
 from parlay.compiler.spec.origins import Kind, Origins
+from parlay.compiler.spec.problems.elsewhere import elsewhere
 from parlay.compiler.spec.schema import REQUIRED, FieldSchema, Nested, Open, fields_of
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic
@@ -184,7 +185,10 @@ class _Builder:
             return True
         if table.gave_up(f"{path}.{name}" if path else name):
             return True
-        return any(name in nearest(word, [name]) for word in table.strangers.get(path, ()))
+        return any(
+            name in nearest(word, [name]) or (elsewhere(word) or ("",))[0] == name
+            for word in table.strangers.get(path, ())
+        )
 
     def _nested(self, type_: Nested, path: str, schema: FieldSchema) -> Any:
         if path in self._present:

@@ -39,6 +39,13 @@ def test_the_word_is_translated(block: str, word: str, field: str) -> None:
     assert [edit.text for edit in found.fixes[0].edits] == [field]
 
 
+def test_a_field_by_another_name_is_not_missing() -> None:
+    text = "train { seq_len = 4096, train_micro_batch_size_per_gpu = 1 }"
+    found = [(each.code, each.message) for each in told(text)]
+    assert ("T009", "`train` lacks `global_batch`") in found
+    assert [code for code, _ in found] == ["T009", "T002", "T002"]
+
+
 def test_an_option_of_another_field_is_no_rename() -> None:
     [found] = [each for each in told("train { learning_rate = 3e-4 }") if each.code == "T002"]
     assert found.help == ("it is called `optimizer = adamw(lr = …)` here",)
