@@ -63,7 +63,7 @@ def _unit(source: Source, at: int, end: int) -> tuple[str, int, Diagnostic | Non
         rest = _WORD.match(text, stop)
         assert rest is not None
         if rest.group():
-            return unit, rest.end(), _unknown(source, at, end, rest.end())
+            return unit, rest.end(), _unknown(source, end, rest.end())
         return unit, stop, None
     found = _WORD.match(text, end)
     assert found is not None
@@ -82,18 +82,17 @@ def _unit(source: Source, at: int, end: int) -> tuple[str, int, Diagnostic | Non
             return rate, per.end(), None
         # `10MB/s` with no such unit would be a silent division by something called `s`.
         if per.group(1) in ("s", "h"):
-            return "", per.end(), _unknown(source, at, end, per.end())
+            return "", per.end(), _unknown(source, end, per.end())
     if word in UNITS:
         return word, stop, None
-    return "", stop, _unknown(source, at, end, stop)
+    return "", stop, _unknown(source, end, stop)
 
 
 def _hexadecimal(text: str, at: int, word: str) -> bool:
     return text[at] == "0" and re.fullmatch(r"[xXob][0-9a-fA-F_]+", word) is not None
 
 
-def _unknown(source: Source, at: int, start: int, end: int) -> Diagnostic:
+def _unknown(source: Source, start: int, end: int) -> Diagnostic:
     text = source.text[start:end]
     plain = text if text.isascii() else plain_word(text)
-    number = Span(source.name, at, end)
-    return slips.unknown_unit(number, Span(source.name, start, end), text, plain or text)
+    return slips.unknown_unit(Span(source.name, start, end), text, plain or text)

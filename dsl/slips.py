@@ -236,7 +236,7 @@ _MEANT_UNITS = {
 }
 
 
-def unknown_unit(number: Span, unit: Span, text: str, plain: str) -> Diagnostic:
+def unknown_unit(unit: Span, text: str, plain: str) -> Diagnostic:
     """P022: letters after a number that are no unit; `plain` is `text` in ASCII."""
     if plain in UNITS:
         meant = [plain]

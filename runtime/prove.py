@@ -18,7 +18,7 @@ from parlay.runtime.units import UnitWeights
 STEPS = 3
 
 
-def prove(rank: int, *, code: Path, out: Path) -> None:
+def prove(*, code: Path, out: Path) -> None:
     """Runs `build`, then `backward` and `update` of code/train.py; after: `out` has the record.
 
     {"initial": {name: weight}, "losses": [number or None], "norms": [number],

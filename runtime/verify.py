@@ -128,7 +128,7 @@ def records_of(folder: Path, *, grid: Grid, timeout: float) -> list[dict[str, An
     out.mkdir(exist_ok=True)
     try:
         run_ranks(
-            lambda rank: prove(rank, code=folder / "code", out=out / f"{rank}.pt"),
+            lambda rank: prove(code=folder / "code", out=out / f"{rank}.pt"),
             grid.world,
             timeout=timeout,
             log_dir=folder / "logs",

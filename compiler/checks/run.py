@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from parlay.compiler.checks import allow
-from parlay.compiler.checks.rules import Rule, all_rules
+from parlay.compiler.checks.rules import all_rules
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic
@@ -18,40 +18,16 @@ def subject_of(phase: Phase, before: Subject | None = None) -> Subject:
     return Subject(phase.spec, phase.origins, phase.open, editable, phase.targets, before=before)
 
 
-def run_rules(
-    phase: Phase,
-    targets: Sequence[str] = (),
-    *,
-    broken: bool = False,
-    extra: Iterable[Rule] = (),
-) -> tuple[Diagnostic, ...]:
-    """What every general rule and every one of `extra` finds in one phase.
-
-    `extra` are the rules of the asked `targets`. Errors that the file allows come out as warnings.
-    A needless `allow` is told too, unless the file is `broken`: then not every rule was asked.
-    """
-    return _run((phase,), targets, broken=broken, extra=tuple(extra))
-
-
 def check_phases(
-    phases: Sequence[Phase],
-    targets: Sequence[str] = (),
-    *,
-    broken: bool = False,
-    extra: Iterable[Rule] = (),
+    phases: Sequence[Phase], targets: Sequence[str] = (), *, broken: bool = False
 ) -> tuple[Diagnostic, ...]:
-    """`run_rules` over all phases of a file.
+    """What every general rule finds in the phases of a file.
 
-    What holds for several phases is told once; what a later phase alone has wrong names it. An
-    `allow` is needless where no phase needs it.
+    What holds for several phases is told once; what a later phase alone has wrong names it. Errors
+    that the file allows come out as warnings. An `allow` is needless where no phase needs it, which
+    is told unless the file is `broken`: then not every rule was asked.
     """
-    return _run(phases, targets, broken=broken, extra=tuple(extra))
-
-
-def _run(
-    phases: Sequence[Phase], targets: Sequence[str], *, broken: bool, extra: tuple[Rule, ...]
-) -> tuple[Diagnostic, ...]:
-    rules = (*all_rules(), *extra)
+    rules = all_rules()
     asked = {rule.CODE: True for rule in rules}
     told: dict[object, Diagnostic] = {}
     subject = None

@@ -87,7 +87,7 @@ class _Reader:
             self._decided()
             raw, first = self._without(raw)
         while first in ("then", "do", "else", "if", "elif", "while", "until", "for", "case"):
-            if not self._opened(first, raw, before):
+            if not self._opened(first, raw):
                 return
             raw, first = self._without(raw)
         if first in ("fi", "done", "esac"):
@@ -107,7 +107,7 @@ class _Reader:
 
     # ── Branches ──────────────────────────────────────────────────────────────
 
-    def _opened(self, first: str, raw: str, before: str) -> bool:
+    def _opened(self, first: str, raw: str) -> bool:
         """Takes a word that begins a branch; whether a statement stands behind it."""
         rest, _ = self._without(raw)
         if first in ("if", "while", "until"):

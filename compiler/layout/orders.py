@@ -10,7 +10,6 @@ from parlay.compiler.spec.blocks.parallel import Parallel
 from parlay.runtime.axes import Grid
 
 DENSE = ("tp", "cp", "dp", "pp")
-EXPERT = ("etp", "ep", "edp", "pp")
 
 
 def dense_order(order: Sequence[str]) -> tuple[str, ...]:

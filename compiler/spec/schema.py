@@ -297,7 +297,6 @@ SWITCH = Switch()
 
 
 _fields: dict[type[Any], tuple[FieldSchema, ...]] = {}
-_by_name: dict[type[Any], dict[str, FieldSchema]] = {}
 
 
 def fields_of(block: type[Any]) -> tuple[FieldSchema, ...]:

@@ -14,8 +14,6 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "startup.py"
 MAKE: Callable[[Path], dict[str, tuple[Path, str]]] = runpy.run_path(str(BENCH))["bad_inputs"]
 
-MOST_S = 30  # a guard against hanging; bench/startup.py prints what it takes: under a second
-
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:

@@ -28,7 +28,7 @@ def model(phase: Phase, spec: Spec, *, version: str) -> Iterator[Piece]:
     yield from _feed_forward(phase, model)
     yield from _norms(phase, model)
     yield from _positions(phase, spec, model, version=version)
-    yield from _vocabulary(phase, spec, model, version=version)
+    yield from _vocabulary(spec, model, version=version)
     if model.mtp_layers:
         if model.position not in ("rope", "none"):
             words = "layers that predict further tokens need rope or none"
@@ -217,7 +217,7 @@ def _rope(phase: Phase, model: Model) -> Iterator[Piece]:
         yield given("--rotary-seq-len-interpolation-factor", int(scaling), path="model.rope")
 
 
-def _vocabulary(phase: Phase, spec: Spec, model: Model, *, version: str) -> Iterator[Piece]:
+def _vocabulary(spec: Spec, model: Model, *, version: str) -> Iterator[Piece]:
     tokenizer, vocab = spec.data.tokenizer, model.vocab
     if tokenizer is None:
         yield chosen("--tokenizer-type", "NullTokenizer", path="data.tokenizer")

@@ -34,7 +34,7 @@ def config(phase: Phase, layout: Layout) -> str:
     assert model is not None and train is not None and cluster is not None
     steps = steps_of(phase)
     assert steps is not None, "refused without an end"
-    found = sections(phase, layout)
+    found = sections(phase)
     family = family_of(model)
     betas = train.optimizer["betas"]
     adam = {

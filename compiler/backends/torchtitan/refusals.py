@@ -89,7 +89,7 @@ def refusals_of(phase: Phase, layout: Layout) -> Iterator[Diagnostic]:
     yield from _layout(phase, spec, layout)
     yield from _surroundings(phase, spec, train)
     if steps_of(phase) is not None:
-        yield from _options(phase, layout)
+        yield from _options(phase)
 
 
 _ABSENT: Final = object()
@@ -228,11 +228,11 @@ def _surroundings(phase: Phase, spec: Spec, train: Train) -> Iterator[Diagnostic
         yield told(phase, "train.optimizer.betas", "other than two betas", words="two moments")
 
 
-def _options(phase: Phase, layout: Layout) -> Iterator[Diagnostic]:
+def _options(phase: Phase) -> Iterator[Diagnostic]:
     target = phase.targets.get("torchtitan")
     if spec_unfit(phase):
         return
-    ours = sections(phase, layout)
+    ours = sections(phase)
     options = (target.options if target else None) or {}
     for name, value in options.items():
         span = phase.origins.span(PLACE + name)

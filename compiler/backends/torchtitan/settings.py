@@ -26,14 +26,14 @@ OFF: Final = Code('float("inf")')
 Section = dict[str, Any]
 
 
-def sections(phase: Phase, layout: Layout) -> dict[str, Section]:
+def sections(phase: Phase) -> dict[str, Section]:
     """Every section by name, with what the file's options set besides."""
     spec = phase.spec
     train = spec.train
     assert train is not None
     found = {
         "training": _training(phase, spec, train),
-        "parallelism": _parallelism(spec, layout),
+        "parallelism": _parallelism(spec),
         "checkpoint": _checkpoint(phase, spec),
         "metrics": {"log_freq": spec.log.every, "enable_tensorboard": spec.log.tensorboard},
         "compile": {"enable": train.compile},
@@ -75,7 +75,7 @@ def _training(phase: Phase, spec: Spec, train: Train) -> Section:
     }
 
 
-def _parallelism(spec: Spec, layout: Layout) -> Section:
+def _parallelism(spec: Spec) -> Section:
     parallel = spec.parallel
     cut = parallel.shard // parallel.cp if parallel.zero else 1
     found: Section = {
