@@ -43,8 +43,11 @@ def fill(
     Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim;
     where `copies` names ranks of `axis`, these neighbours have the same piece, and `dealt` says
     which routed experts it holds. Each of these is drawn on its own, as the matrix `NAME/NUMBER`.
-    Under `gathered(parameter)` a weight that another library has cut is whole.
+    Under `gathered(parameter)` a weight that another library has cut is whole. Where the plan names
+    `weights` nothing is drawn: they are read, or a save is.
     """
+    if plan.get("weights") is not None:
+        return
     for name, parameter in model.named_parameters():
         with gathered(parameter):
             if dealt is not None and routed(name):

@@ -207,6 +207,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         one_file(lambda found: found[QUERY].fill_(torch.inf)),
         f"{QUERY} has numbers that are none",
     ),
+    "one of many": (
+        one_file(lambda found: found[QUERY][3, 5].fill_(torch.nan)),
+        f"{QUERY} has numbers that are none",
+    ),
     "left over": (
         one_file(lambda found: found.update({f"{AT}self_attn.q_proj.bias": torch.zeros(8)})),
         "self_attn.q_proj.bias', which this model has no place for",

@@ -285,6 +285,7 @@ def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Tr
         lr_schedule=replace(train.lr_schedule, options=_schedule(train.lr_schedule.options)),
         recompute=_recompute(train.recompute),
         lora=None if train.lora is None else _lora(train.lora),
+        weights=None,
     )
 
 
