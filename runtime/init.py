@@ -46,7 +46,7 @@ def fill(
     Under `gathered(parameter)` a weight that another library has cut is whole. Where the plan names
     `weights` nothing is drawn: they are read, or a save is.
     """
-    if plan.get("weights") is not None:
+    if getattr(plan, "weights", None) is not None:
         return
     for name, parameter in model.named_parameters():
         with gathered(parameter):
