@@ -13,8 +13,8 @@ when it first runs. `unfused` is the same written out, with all s² scores, and 
 CPUs. Heads are those of one rank: their slopes and sinks are given with them. So are its queries:
 `rows` are their positions where keys are those of all ranks, by default the same as the keys'.
 
-`block` and its `block_gradients` are attention over some of the keys, causal alone, with the
-log-sum-exp by which a whole row is joined.
+`block` and its `block_gradients` are attention over some of the keys, with the log-sum-exp by which
+a whole row is joined; with `Bend` scores are capped, sloped and hidden there, too, but for sinks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import log2
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -113,20 +113,42 @@ def slopes(heads: int, *, like: Tensor) -> Tensor:
 # ── Blocks of keys ────────────────────────────────────────────────────────────
 
 
-def block(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> tuple[Tensor, Tensor]:
+class Bend(NamedTuple):
+    """What is asked of a block's scores, and the positions of its queries and of its keys."""
+
+    rows: range
+    columns: range
+    window: int | None = None
+    cap: float = 0.0
+    slopes: Tensor | None = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether any query sees any key."""
+        near = self.rows.start - self.columns[-1]
+        return self.columns.start <= self.rows[-1] and (self.window is None or near < self.window)
+
+
+def block(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, bend: Bend | None = None
+) -> tuple[Tensor, Tensor]:
     """Output [b, heads, s, e] and log-sum-exp [b, heads, s] over keys [b, kv_heads, t, d].
 
-    `causal` says that the last query stands beside the last key. On GPUs one kernel in 16 bits;
-    else written out, at least in float32.
+    `causal` says that the last query stands beside the last key; `bend` has positions of its own.
+    On GPUs one kernel, of 16 bits where nothing is bent; else written out, at least in float32. A
+    query that sees no key has an output of zeros, and minus infinity.
     """
-    if _by_flash(q):
+    if bend is not None and _on_gpu(q):
+        return _flex_block(q, k, v, bend)
+    if bend is None and _by_flash(q):
         flash = torch.ops.aten._scaled_dot_product_flash_attention
         scale = q.shape[-1] ** -0.5
         out, lse, *_ = flash(*_even(q, k, v), 0.0, causal, False, scale=scale)
         return out[..., : v.shape[-1]], lse
-    scores = _scores(q, k, causal)
+    scores, _ = _scores(q, k, causal, bend)
     lse = scores.logsumexp(-1)
-    out = (scores - lse.unsqueeze(-1)).exp_() @ _wide(v).unsqueeze(2)
+    least = lse.masked_fill(lse == -torch.inf, 0.0)
+    out = (scores - least.unsqueeze(-1)).exp_() @ _wide(v).unsqueeze(2)
     return out.flatten(1, 2), lse.flatten(1, 2)
 
 
@@ -138,14 +160,18 @@ def block_gradients(
     out: Tensor,
     lse: Tensor,
     *,
-    causal: bool,
+    causal: bool = True,
+    bend: Bend | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What this block has of the gradients of q, k and v.
 
     `gradient` and `out` [b, heads, s, e] and `lse` [b, heads, s] are those of whole rows, of which
-    the block is a part: exp(score - lse) is the share of a key in its row.
+    the block is a part: exp(score - lse) is the share of a key in its row. Of bent scores kernels
+    start from the block's own log-sum-exp alone: they compute it again.
     """
-    if _by_flash(q):
+    if bend is not None and _on_gpu(q):
+        return _flex_gradients(gradient, q, k, v, out, lse, bend)
+    if bend is None and _by_flash(q):
         wq, wk, wv = q.shape[-1], k.shape[-1], v.shape[-1]
         given = _even(gradient, q, k, v, out)
         backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
@@ -156,13 +182,15 @@ def block_gradients(
             *given, lse.contiguous(), *lengths, 0.0, causal, *seeds, scale=wq**-0.5
         )
         return of_q[..., :wq], of_k[..., :wk], of_v[..., :wv]
-    scores = _scores(q, k, causal)
+    scores, steepness = _scores(q, k, causal, bend)
     heads = scores.shape[1:3]
     gradient, of_k, of_v = _wide(gradient), _wide(k).unsqueeze(2), _wide(v).unsqueeze(2)
     taken = (gradient * out).sum(-1, keepdim=True).unflatten(1, heads)
     gradient = gradient.unflatten(1, heads)
     shares = (scores - lse.unflatten(1, heads).unsqueeze(-1)).exp_()
     of_scores = shares * (gradient @ of_v.transpose(-1, -2) - taken) * q.shape[-1] ** -0.5
+    if steepness is not None:
+        of_scores *= steepness
     return (
         (of_scores @ of_k).flatten(1, 2),
         (of_scores.transpose(-1, -2) @ _wide(q).unflatten(1, heads)).sum(2),
@@ -170,15 +198,70 @@ def block_gradients(
     )
 
 
-def _scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """[b, kv_heads, heads / kv_heads, s, t]"""
+def _scores(q: Tensor, k: Tensor, causal: bool, bend: Bend | None) -> tuple[Tensor, Tensor | None]:
+    """[b, kv_heads, heads / kv_heads, s, t], and how fast each grows with what it was before a cap
+    bent it."""
     queries = (_wide(q) * q.shape[-1] ** -0.5).unflatten(1, (k.shape[1], -1))
     scores = queries @ _wide(k).unsqueeze(2).transpose(-1, -2)
+    if bend is not None:
+        return _bent_scores(scores, bend)
     if causal:
         s, t = scores.shape[-2:]
         hidden = torch.ones(s, t, dtype=torch.bool, device=q.device).triu(t - s + 1)
         scores.masked_fill_(hidden, -torch.inf)
-    return scores
+    return scores, None
+
+
+def _bent_scores(scores: Tensor, bend: Bend) -> tuple[Tensor, Tensor | None]:
+    steepness = None
+    if bend.cap:
+        scores = torch.tanh(scores / bend.cap)
+        steepness = 1 - scores.square()
+        scores = scores * bend.cap
+    at, columns = (
+        torch.arange(one.start, one.stop, device=scores.device) for one in (bend.rows, bend.columns)
+    )
+    distance = at[:, None] - columns
+    if bend.slopes is not None:
+        slopes = bend.slopes.to(scores.dtype).view(*scores.shape[1:3], 1, 1)
+        scores = scores - slopes * distance
+    hidden = distance < 0
+    if bend.window is not None:
+        hidden |= distance >= bend.window
+    return scores.masked_fill(hidden, -torch.inf), steepness
+
+
+def _flex_block(q: Tensor, k: Tensor, v: Tensor, bend: Bend) -> tuple[Tensor, Tensor]:
+    """`block` by FlexAttention: queries are counted from the first key."""
+    first, last = (one - bend.columns.start for one in (bend.rows.start, bend.rows.stop))
+    rows = (range(first, last),)
+    # Without a window none is farther than the last query is from the first key.
+    reach = bend.window or max(last, 1)
+    at = _positions(q.shape[2], rows, q.device)
+    out, aux = _flex()(
+        q,
+        k,
+        v,
+        score_mod=_bent(bend.cap, bend.slopes, at),
+        block_mask=_blocks(q.shape[2], reach, q.device, k.shape[2], rows),
+        enable_gqa=q.shape[1] != k.shape[1],
+        return_aux=AuxRequest(lse=True),
+    )
+    return out, aux.lse
+
+
+def _flex_gradients(
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bend: Bend
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The whole row is Σ exp(block's lse - lse) · block's output: both have gradients."""
+    with torch.enable_grad():
+        given = [one.detach().requires_grad_() for one in (q, k, v)]
+        mine, own = _flex_block(given[0], given[1], given[2], bend)
+    share = (own.detach() - lse).exp().unsqueeze(-1)
+    of_mine = share * gradient
+    of_own = (of_mine * (mine.detach() - out)).sum(-1)
+    found = torch.autograd.grad((mine, own), given, (of_mine.to(mine.dtype), of_own.to(own.dtype)))
+    return found[0], found[1], found[2]
 
 
 def _by_flash(q: Tensor) -> bool:

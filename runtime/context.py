@@ -12,12 +12,14 @@ row (arXiv:2310.01889, arXiv:2205.14135), so that no block is computed twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from parlay.runtime import attention
-from parlay.runtime.attention import block, block_gradients
+from parlay.runtime.attention import Bend, block, block_gradients
 from parlay.runtime.collectives import all_gather, reduce_scatter
 from parlay.runtime.context_heads import to_heads, to_sequence
 from parlay.runtime.context_tokens import head_tail, joined, parted, piece, rows_of
@@ -31,32 +33,50 @@ __all__ = ["gathered", "head_tail", "piece", "ring", "to_heads", "to_sequence"]
 # ── Ring ──────────────────────────────────────────────────────────────────────
 
 
-def ring(q: Tensor, k: Tensor, v: Tensor, *, axis: Axis, sinks: Tensor | None = None) -> Tensor:
-    """Attention of q, k and v -> [b, heads, s/n, e]; keys and values go round.
-
-    `sinks` [heads] are one more score a head, of no value.
+def ring(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    axis: Axis,
+    window: int | None = None,
+    cap: float = 0.0,
+    slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attention of q, k and v -> [b, heads, s/n, e]; keys and values go round, those that a window
+    hides too. The rest is as `attention` has it.
 
     Forward: n - 1 times send and recv of keys and values [b, kv_heads, s/n, d + e], the next while
     one is used. Backward: as often once more, and n times send and recv of their gradient, which
     comes home with the last.
     """
-    out: Tensor = _Ring.apply(q, k, v, sinks, axis)
+    asked = None
+    if window is not None or cap or slopes is not None:
+        asked = {"window": window, "cap": cap, "slopes": slopes}
+    out: Tensor = _Ring.apply(q, k, v, sinks, axis, asked)
     return out
 
 
 class _Ring(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, axis: Axis
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sinks: Tensor | None,
+        axis: Axis,
+        asked: dict[str, Any] | None,
     ) -> Tensor:
         pair = own = torch.cat([k, v], dim=-1)
-        ctx.axis, ctx.widths = axis, (k.shape[-1], v.shape[-1])
+        ctx.axis, ctx.widths, ctx.asked = axis, (k.shape[-1], v.shape[-1]), asked
         found = _Merged(q, v.shape[-1])
         for turn in range(axis.size):
             coming = _Passed(pair, axis) if turn + 1 < axis.size else None
-            rows, columns = _seen(turn, q.shape[2], axis)
-            keys, values = pair[:, :, columns].split(ctx.widths, dim=-1)
-            found.add(rows, *block(q[:, :, rows], keys, values, causal=turn == 0))
+            for rows, columns, how in _blocks(turn, q.shape[2], axis, asked):
+                keys, values = pair[:, :, columns].split(ctx.widths, dim=-1)
+                found.add(rows, *block(q[:, :, rows], keys, values, **how))
             pair = coming.wait() if coming is not None else pair
         out, lse = found.done(sinks)
         ctx.save_for_backward(q, own, out, lse, sinks)
@@ -71,27 +91,45 @@ class _Ring(torch.autograd.Function):
         sent: _Passed | None = None
         for turn in range(axis.size):
             coming = _Passed(pair, axis) if turn + 1 < axis.size else None
-            rows, columns = _seen(turn, q.shape[2], axis)
-            keys, values = pair[:, :, columns].split(ctx.widths, dim=-1)
-            mine, of_keys, of_values = block_gradients(
-                gradient[:, :, rows],
-                q[:, :, rows],
-                keys,
-                values,
-                out[:, :, rows],
-                lse[:, :, rows],
-                causal=turn == 0,
-            )
-            of_q[:, :, rows] += mine
             of_pair = torch.zeros_like(pair, dtype=of_q.dtype)
-            of_pair[:, :, columns] = torch.cat([of_keys, of_values], dim=-1)
+            for rows, columns, how in _blocks(turn, q.shape[2], axis, ctx.asked):
+                keys, values = pair[:, :, columns].split(ctx.widths, dim=-1)
+                mine, of_keys, of_values = block_gradients(
+                    gradient[:, :, rows],
+                    q[:, :, rows],
+                    keys,
+                    values,
+                    out[:, :, rows],
+                    lse[:, :, rows],
+                    **how,
+                )
+                of_q[:, :, rows] += mine
+                of_pair[:, :, columns] += torch.cat([of_keys, of_values], dim=-1)
             if sent is not None:
                 of_pair += sent.wait()
             sent = _Passed(of_pair.to(pair.dtype), axis, tag=1)
             pair = coming.wait() if coming is not None else pair
         assert sent is not None
         of_k, of_v = sent.wait().split(ctx.widths, dim=-1)
-        return of_q.to(q.dtype), of_k, of_v, _of_sinks(sinks, gradient, out, lse), None
+        return of_q.to(q.dtype), of_k, of_v, _of_sinks(sinks, gradient, out, lse), None, None
+
+
+def _blocks(
+    turn: int, tokens: int, axis: Axis, asked: dict[str, Any] | None
+) -> Iterator[tuple[slice, slice, dict[str, Any]]]:
+    """Of this rank's queries and of the keys that have come `turn` ranks far: what sees what, and
+    how. Bent scores are looked at chunk by chunk, those first in which each query sees itself."""
+    if asked is None:
+        yield *_seen(turn, tokens, axis), {"causal": turn == 0}
+        return
+    half = tokens // 2
+    chunks = slice(half), slice(half, tokens)
+    ours = rows_of(half, axis)
+    theirs = rows_of(half, replace(axis, rank=(axis.rank - turn) % axis.size))
+    for mine, other in ((0, 0), (1, 1), (1, 0), (0, 1)):
+        bend = Bend(ours[mine], theirs[other], **asked)
+        if bend.seen:
+            yield chunks[mine], chunks[other], {"bend": bend}
 
 
 def _seen(turn: int, tokens: int, axis: Axis) -> tuple[slice, slice]:

@@ -119,6 +119,43 @@ def test_flex_attention_of_some_rows() -> None:
     same(ours, attention.unfused(*leaves[:3], **told)[:, :, at], leaves)
 
 
+BENDS = {
+    "a window that hides rows": {"columns": range(70), "window": 60},
+    "a cap and slopes of what lies behind": {"columns": range(20, 90), "cap": 0.7, "slopes": 4},
+    "the block of a query's own token": {"columns": range(100, 170), "window": 9, "cap": 0.7},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("case", BENDS)
+def test_a_bent_block_by_flex_attention(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside another block of the same rows, each is what the written-out one is."""
+    torch.manual_seed(5)
+    asked = dict(BENDS[case])
+    slopes = torch.linspace(0.01, 0.2, 4, dtype=torch.float64) if asked.pop("slopes", 0) else None
+    bend = attention.Bend(range(100, 170), slopes=slopes, **asked)
+    q, out, gradient = (torch.randn(2, 4, 70, 16, dtype=torch.float64) for _ in range(3))
+    k, v = (torch.randn(2, 2, 70, 16, dtype=torch.float64) for _ in range(2))
+    assert bend.seen
+    ours, mine = attention.block(q, k, v, bend=bend)
+    lse = torch.logaddexp(mine, torch.randn(2, 4, 70, dtype=torch.float64))
+    found = attention.block_gradients(gradient, q, k, v, out, lse, bend=bend)
+    monkeypatch.setattr(attention, "_on_gpu", lambda _: False)
+    theirs, other = attention.block(q, k, v, bend=bend)
+    wanted = attention.block_gradients(gradient, q, k, v, out, lse, bend=bend)
+    for one, two in zip((ours, mine, *found), (theirs, other, *wanted), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
+
+
+def test_a_block_that_no_query_sees() -> None:
+    rows = range(100, 170)
+    assert not attention.Bend(rows, range(70), window=31).seen
+    assert attention.Bend(rows, range(70), window=32).seen
+    assert not attention.Bend(rows, range(170, 240)).seen
+    assert attention.Bend(rows, range(169, 240)).seen
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_flash_operators_take_what_a_block_gives_them(
     causal: bool, monkeypatch: pytest.MonkeyPatch

@@ -134,8 +134,8 @@ def cases(seed: int, world: int) -> list[dict]:
 
 def run(method: str, cp: Axis, q, k, v, sinks, asked):
     """This rank's output, of the tokens `at`, from its pieces of q, k and v."""
-    if method == "ring":
-        return context.ring(q, k, v, axis=cp, sinks=sinks)
+    if method in ("ring", "bent ring"):
+        return context.ring(q, k, v, axis=cp, sinks=sinks, **asked)
     if method == "gathered":
         return context.gathered(q, k, v, axis=cp, sinks=sinks, **asked)
     folded = method == "folded"
@@ -146,7 +146,7 @@ def run(method: str, cp: Axis, q, k, v, sinks, asked):
     )
 
 
-METHODS = ("ring", "gathered", "ulysses", "folded")
+METHODS = ("ring", "bent ring", "gathered", "ulysses", "folded")
 
 
 def on_ranks(world: int, seed: int, dtype: str = "float64"):

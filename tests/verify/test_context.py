@@ -25,12 +25,14 @@ EXPERTS = "experts { count = 8, top_k = 2, ffn = 96, shared = 1, aux_loss = 0.01
 MIXED = f"model {{ layers = 4, hidden = 64, heads = 8, ffn = 160, vocab = 1000, {EXPERTS} }}"
 
 LAYOUTS = {
-    "ring of four, shards inside of a context group": par("cp = 4, zero = 1, shard = 2", gpus=4),
+    "ring of four, shards inside of a context group, windows and caps": par(
+        "cp = 4, zero = 1, shard = 2", gpus=4, model=model("gemma")
+    ),
     "ring, pieces over tp, layers computed again": par(
         "cp = 2, tp = 2", gpus=4, train="recompute = full, precision = bf16"
     ),
     "ring, stages and replicas": par("cp = 2, pp = 2, dp = 2", gpus=8, model=model("gpt2")),
-    "ring, ZeRO-3 over both": par("cp = 2, dp = 2, zero = 3", gpus=4, model=model("qwen3")),
+    "ring, ZeRO-3 over both, slopes": par("cp = 2, dp = 2, zero = 3", gpus=4, model=model("bloom")),
     "gathered by four, no token of a chunk is alone": par(
         "cp = 4, cp_method = allgather", gpus=4, train="recompute = selective"
     ),
@@ -55,7 +57,10 @@ LAYOUTS = {
     "heads and a ring, other axes in order": par(
         "cp = 4, dp = 2, cp_method = ulysses_ring(inner = 2, outer = 2), order = [dp, cp]",
         gpus=8,
-        model=model("gpt-oss").replace("window(size = 16, every = 3), ", ""),
+        model=model("gpt-oss"),
+    ),
+    "heads and a ring, slopes of own heads": par(
+        "cp = 4, cp_method = ulysses_ring(inner = 2, outer = 2)", gpus=4, model=model("bloom")
     ),
     "ring, latents": par("cp = 2, tp = 2", gpus=4, model=LATENT),
     "ring, experts over replicas and context": par("cp = 2, dp = 2, ep = 4", gpus=4, model=MIXED),
@@ -104,6 +109,11 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
             replaced(file, "context.head_tail(", "context.piece(")(files)
             for file in ("model.py", "train.py")
         ],
+        {"loss", "gradients", "weights"},
+    ),
+    "a window of a ring that is a token too wide": (
+        par("cp = 2", gpus=2, model=model("gemma")),
+        replaced("model.py", "else m.window.size", "else m.window.size + 1"),
         {"loss", "gradients", "weights"},
     ),
     "positions that restart on each rank": (

@@ -78,6 +78,7 @@ def context(structure: Structure) -> dict[str, Any]:
         ],
         "cut_tokens": bool(structure.context),
         "stage_cp": model_stage.knows_cp(structure),
+        "stage_inner": structure.alibi and structure.context == "ulysses_ring",
         "tokens": Code("[b, s/cp]" if structure.context else "[b, s]"),
         "labels": Code("" if structure.context else " [b, s]"),
         "shape": Code(f"[b, {_piece(structure)}, h]"),

@@ -101,8 +101,9 @@ def positions(structure: Structure) -> list[str]:
     if structure.alibi:
         made = "attention.slopes(self.plan.model.heads, like=x)"
         piece = ".chunk(self.tp.size)[self.tp.rank]" if structure.tp else ""
-        if structure.context == "ulysses":
-            piece += ".chunk(self.cp.size)[self.cp.rank]"
+        dealt = {"ulysses": "self.cp", "ulysses_ring": "self.inner"}.get(structure.context)
+        if dealt:
+            piece += f".chunk({dealt}.size)[{dealt}.rank]"
         return [f"slopes = {made}{piece}"]
     if structure.given and structure.context:
         return [own_tokens(structure), "cos, sin = rotary(self.plan, at, like=x)"]

@@ -69,7 +69,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
         if value is not None and value not in values:
             yield _refused(phase, path, values)
     yield from model_refusals(phase, spec.model, spec.train, spec.parallel)
-    yield from context_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from context_refusals(phase, spec.train, spec.parallel)
     yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from _weights(phase)

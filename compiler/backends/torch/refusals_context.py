@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.backends.torch.refusals_model import CODE
-from parlay.compiler.spec.blocks import Model, Parallel, Train
+from parlay.compiler.spec.blocks import Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
 
-INSTEAD = "`cp_method = allgather` or `ulysses`"
 
-
-def context_refusals(
-    phase: Phase, model: Model, train: Train, parallel: Parallel
-) -> Iterator[Diagnostic]:
+def context_refusals(phase: Phase, train: Train, parallel: Parallel) -> Iterator[Diagnostic]:
     """One diagnostic for each field that cannot be expressed with cp above 1."""
     method = parallel.cp_method
     if method is None or parallel.cp is None or parallel.cp == 1:  # in error, or open
@@ -27,28 +22,6 @@ def context_refusals(
         said = f"target torch cannot express {what} under `cp_method = {name}`"
         return error(CODE, said, place, label, help=[help])
 
-    if name in ("ring", "ulysses_ring"):
-        if None not in (train.seq, model.window) and windowed(model, train):
-            yield refused(
-                "model.window",
-                "a window",
-                words="keys that no token sees would go round all the same",
-                help=INSTEAD,
-            )
-        if model.softcap is not None and model.softcap["attention"]:
-            yield refused(
-                "model.softcap.attention",
-                "a cap on scores",
-                words="no kernel gives the log-sum-exp of capped scores, nor starts from it",
-                help=INSTEAD,
-            )
-        if model.position == "alibi":
-            yield refused(
-                "model.position",
-                "ALiBi",
-                words="no kernel gives the log-sum-exp of sloped scores, nor starts from it",
-                help=INSTEAD,
-            )
     if name != "ulysses" and train.attention == "math":
         yield refused(
             "train.attention",
