@@ -10,7 +10,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.fix import apply
-from parlay.compiler.commands.plan_tables import Load, print_loads, print_plan
+from parlay.compiler.commands.plan_tables import Load, longer, print_loads, print_plan
 from parlay.compiler.commands.plan_writing import edits_of
 from parlay.compiler.commands.printing import print_json, refused, show
 from parlay.compiler.commands.rewrite import reason, rewrite
@@ -171,11 +171,20 @@ def entry(found: Plan) -> dict[str, Any]:
         "outdone": tally.outdone,
         "rejected": dict(tally.rejected.most_common()),
         "best": _entry(best.top[0]) if best.top else None,
-        "runners_up": [_entry(each) for each in best.top[1:]],
-        "pareto": [_entry(each) for each in best.fastest_first()],
+        "runners_up": [
+            {**_entry(each), "more": longer(each, best.top[0])} for each in best.top[1:]
+        ],
+        "pareto": [
+            {**_entry(each), "more": longer(each, best.top[0])} for each in best.fastest_first()
+        ],
         "by_value": [
             {"field": path, "value": value, **_figures(each)}
             for (path, value), each in best.by_value.items()
+        ],
+        "never": [
+            {"field": path, "value": value, "rejected": dict(codes.most_common())}
+            for (path, value), codes in tally.by_value.items()
+            if (path, value) not in best.by_value
         ],
         "fewest_gpus": found.fewest_gpus,
         "seconds": found.seconds,

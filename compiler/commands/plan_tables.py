@@ -151,12 +151,16 @@ def _figures(each: Candidate, best: Candidate) -> tuple[str, str, str]:
 
 def _reason(each: Candidate, best: Candidate) -> str:
     """The parts of the step that take more than in the best, the largest first."""
-    if each is best:
-        return ""
+    largest = list(longer(each, best).items())
+    return ", ".join(f"{name} {seconds:+.3g}" for name, seconds in largest[:3])
+
+
+def longer(each: Candidate, best: Candidate) -> dict[str, float]:
+    """Seconds of the parts of the step that take more than in the best, the largest first."""
     names = dict.fromkeys((*each.score.parts, *best.score.parts))
     more = {n: each.score.parts.get(n, 0.0) - best.score.parts.get(n, 0.0) for n in names}
-    largest = sorted((item for item in more.items() if item[1] > 0), key=lambda item: -item[1])
-    return ", ".join(f"{name} {seconds:+.3g}" for name, seconds in largest[:3])
+    found = sorted((item for item in more.items() if item[1] > 0), key=lambda item: -item[1])
+    return dict(found)
 
 
 def _spaced(layouts: Sequence[Candidate], most: int) -> list[Candidate]:

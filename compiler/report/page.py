@@ -17,6 +17,7 @@ from parlay.compiler.report.memory import LETTER, MemorySection, memory_section
 from parlay.compiler.report.numbers import count, short
 from parlay.compiler.report.part import Part, Subject
 from parlay.compiler.report.places import PlacesSection, places_section
+from parlay.compiler.report.plan import plan_sections
 from parlay.compiler.report.scaling import ScalingTable, scaling_section
 from parlay.compiler.report.sources import preset_of, sources
 from parlay.compiler.report.text import shown
@@ -67,6 +68,7 @@ def page(subject: Subject) -> str:
         verdict=verdict(subject),
         sections=[_section(number, part) for number, part in enumerate(subject.parts)],
         texts=[shown(source, number) for number, source in enumerate(subject.sources.values())],
+        plans=plan_sections(subject.plans),
         letters=LETTER,
         sources=sources(subject),
         digest=digest,

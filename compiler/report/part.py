@@ -32,6 +32,8 @@ class Part:
 class Subject:
     """A job; `told` is what its checks say, `parts` are empty where it has no figures.
 
+    `plans` are the `phases` of `parlay plan --json` where the file left fields to it.
+
     `path` is the file as it was named, `sources` are the texts by name, the job's own first.
     """
 
@@ -39,6 +41,7 @@ class Subject:
     sources: Mapping[str, Source]
     told: Sequence[Diagnostic]
     parts: Sequence[Part]
+    plans: Sequence[Mapping[str, Any]] = ()
 
 
 def part(

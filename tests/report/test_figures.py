@@ -129,6 +129,53 @@ def test_a_job_that_does_not_fit_has_a_page_of_what_is_over(tmp_path: Path) -> N
     assert order[:2] == ["checks", "s0"]
 
 
+OPEN = """# left to the planner
+model from "llama3-8b" { layers = 8 }
+cluster { nodes = 2, node from "dgx-h100" }
+parallel { tp = auto in [1, 2, 16], pp = auto <= 2, zero = 1 }  # within a node
+train { seq = 4Ki, micro_batch = auto <= 2, global_batch = 64, steps = 10 }
+"""
+
+
+def test_what_a_file_leaves_open_is_planned_on_the_page(tmp_path: Path) -> None:
+    path, written = tmp_path / "open.par", tmp_path / "written.par"
+    path.write_text(OPEN)
+    written.write_text(OPEN)
+    page = page_of(path, "--nodes", "1,2")
+    plan = json.loads(run("plan", path, "--json").stdout)["phases"]
+    assert run("plan", written, "--write").exit_code == 0
+    assert wrong(page, {**documents(written, "1,2"), "plan": plan}) == []
+    assert path.read_text() == OPEN
+    told = {path for n in numbers(page) if n.document == "plan" for path in n.paths}
+    front = {f"0.pareto.{place}.peak_bytes" for place in range(len(plan[0]["pareto"]))}
+    assert len(front) > 3 and front <= told
+    assert {"0.best.step_seconds", "0.searched", "0.rejected.N201", "0.fewest_gpus"} <= told
+    assert any(each.startswith("0.runners_up.0.more.") for each in told)
+    section = page.having("section", id="plan0")[0]
+    assert "tensor parallelism leaves the fast domain" in section.text
+    (never,) = [row for row in section.all("tr") if row.attributes.get("data-at") == "never.0"]
+    assert [cell.text for cell in never.inside_cells()] == ["tp", "16", "–", "–", "N201"]
+    for table in section.all("table"):
+        assert table.one("caption").text
+        assert len({len(row.inside_cells()) for row in table.all("tr")}) == 1
+    # The text is the one that the choice was written into, and the choice is what it says.
+    best = plan[0]["best"]
+    assert f"tp = {best['tp']}, pp = {best['pp']}, zero = 1" in page.text
+    assert "holds: no errors" in page.text
+    again = run("report", path, "-o", "-", "--nodes", "1,2").stdout_bytes
+    assert again == run("report", path, "-o", "-", "--nodes", "1,2").stdout_bytes
+
+
+def test_a_plan_without_a_legal_layout_has_a_page_that_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "open.par"
+    path.write_text(OPEN + "assert memory.peak <= 1GiB\n")
+    page = page_of(path, status=1)
+    plan = json.loads(run("plan", path, "--json").stdout)["phases"]
+    assert wrong(page, {"plan": plan}) == []
+    assert "No layout is legal" in page.text and "an assert of the file" in page.text
+    assert "does not hold" in page.one("p", class_="verdict").text
+
+
 # ── The right number in the right place ───────────────────────────────────────
 
 COLUMNS = {

@@ -201,8 +201,7 @@ def test_a_socket(tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) ->
             "error[",
         ),
         (
-            'model from "llama3-8b"\ncluster { node from "dgx-h100" }\nparallel { tp = auto }\n'
-            "train { seq = 8Ki, micro_batch = 1, global_batch = 8, steps = 1 }\n",
+            'model from "llama3-8b"\ncluster { node from "dgx-h100" }\nparallel { tp = auto }\n',
             "`parlay report` needs a value for `parallel.tp`",
         ),
     ],
