@@ -25,7 +25,10 @@ COMMANDS: list[tuple[str | Path, ...]] = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command[0]))
-def test_both_errors_are_told(command: tuple[str | Path, ...], parlay: Any) -> None:
+def test_both_errors_are_told(
+    command: tuple[str | Path, ...], parlay: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     ended = parlay(*command)
     assert ended.status == 1
     assert "error[L201]" in ended.err
