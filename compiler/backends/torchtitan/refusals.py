@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.torchtitan.options import NEWEST, VERSIONS, place_of, version_of
+from parlay.compiler.backends.torchtitan.options import sections as known_sections
 from parlay.compiler.backends.torchtitan.settings import SCHEDULES, passed, sections
 from parlay.compiler.layout import Layout
 from parlay.compiler.layout.orders import dense_grid, expert_grid
 from parlay.compiler.spec.blocks import Model, Spec, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, error
+from parlay.dsl.nearest import nearest
 from parlay.runtime.axes import Grid
 
 CODE: Final = "B330"
@@ -239,13 +241,23 @@ def _options(phase: Phase) -> Iterator[Diagnostic]:
         place = place_of(name, NEWEST)
         if place is None:
             said = f"torchtitan has no setting {name} in one section"
-            help = ["`section_name` where several sections have it"]
+            help = _near(name) or ["`section_name` where several sections have it"]
             yield error(UNKNOWN, said, span, "not known", help=help)
             continue
         given = passed(phase)[place]
         if ours[place[0]][place[1]] != given:
             said = f"`{name} = {_shown(value)}` contradicts the file"
-            yield error(CONTRADICTS, said, span, "a field decides it", help=["it may go"])
+            notes = [f"by the file's fields it is {_shown(ours[place[0]][place[1]]) or 'not set'}"]
+            yield error(
+                CONTRADICTS, said, span, "a field decides it", notes=notes, help=["it may go"]
+            )
+
+
+def _near(name: str) -> list[str]:
+    """The settings that a name of none may stand for, each as an option is written."""
+    settings = [each for names in known_sections(NEWEST).values() for each in names]
+    close = [each for each in nearest(name, settings) if place_of(each, NEWEST)]
+    return [f"nearest: {', '.join(f'`{each}`' for each in close)}"] if close else []
 
 
 def spec_unfit(phase: Phase) -> bool:

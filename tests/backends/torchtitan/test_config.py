@@ -91,6 +91,25 @@ def test_what_is_refused(tmp_path: Path, parts: dict[str, str], code: str) -> No
     assert code in [said.code for said in found], [said.message for said in found]
 
 
+@pytest.mark.parametrize(
+    ("option", "code", "note", "help"),
+    [
+        ("gc_freqs = 10", "B332", None, "nearest: `gc_freq`"),
+        ("no_such = 1", "B332", None, "`section_name` where several sections have it"),
+        ("log_freq = 3", "B333", "by the file's fields it is 1", "it may go"),
+    ],
+)
+def test_what_is_said_of_an_option(
+    tmp_path: Path, option: str, code: str, note: str | None, help: str
+) -> None:
+    path = tmp_path / "job.par"
+    path.write_text(text(rest=f'target "torchtitan" {{ options {{ {option} }} }}'))
+    found = pipeline.check(path, ("torchtitan",)).diagnostics
+    [told] = [each for each in found if each.code == code]
+    assert told.notes == ((note,) if note else ())
+    assert told.help == (help,)
+
+
 def test_no_text_of_a_user_becomes_code(emitted: Callable[..., str]) -> None:
     tree = ast.parse(emitted())
     strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
