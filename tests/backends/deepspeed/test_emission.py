@@ -245,6 +245,7 @@ def test_names() -> None:
 PRINTED = {
     "model": "params layers hidden heads kv_heads head_dim ffn vocab context activation norm"
     " norm_placement norm_bias norm_eps embedding_norm final_norm position rope tied_embeddings"
+    " rope_scaling glu_clamp glu_offset"
     " bias qk_norm sinks window softcap parallel_blocks shared_norm init_std",
     # Sequence parallelism says how tp is done, which is 1.
     "parallel": "pp cp dp schedule stages shard order overlap vocab_multiple sequence_parallel"
