@@ -267,10 +267,12 @@ class Bounds:
         key = (grid.line.words, pp, m, chunks)
         if key not in self._flight:
             odd = schedule.name == "interleaved" and m % pp
+            uneven = schedule.name == "dualpipe" and (pp % 2 or m % 2)
+            few = schedule.name.startswith("dualpipe") and (m < 2 * pp or uneven)
             # A schedule that may not run with so few is refused by a rule.
             self._flight[key] = (
                 (1,) * chunks
-                if odd or schedule.name.startswith("dualpipe")
+                if odd or few
                 else in_flight(schedule, pp=pp, microbatches=m, stage=0, weights=(1.0,) * chunks)
             )
         return self._flight[key]

@@ -27,7 +27,7 @@ from parlay.dsl.diagnostics import Severity
 from parlay.dsl.source import Source
 from parlay.dsl.units import Dimension, Quantity
 
-MOST: Final = 3_000_000
+MOST: Final = 20_000_000
 """Layouts that are searched; beyond them a file is asked to say more."""
 ASSERT = "assert"
 """What stands for a code where a layout does not hold an `assert` of the file."""

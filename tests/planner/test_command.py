@@ -218,7 +218,7 @@ def test_a_space_too_large_is_told_at_once(parlay: Any, tmp_path: Path) -> None:
     )
     ended = parlay("plan", path)
     assert ended.status == 1
-    assert "layouts, more than 3,000,000" in ended.err
+    assert "layouts, more than 20,000,000" in ended.err
 
 
 def test_every_rule_that_tells_errors_judges(parlay: Any, tmp_path: Path) -> None:
