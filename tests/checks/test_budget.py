@@ -34,6 +34,8 @@ def test_the_fullest_rank(job: Job, subject: Read) -> None:
     assert (one.stage, one.total, one.budget) == (0, 18 * 7e9 / 8, 80e9)
     ends = budget.fullest(subject(job(parallel="{ pp = 4 }")))
     assert ends is not None and ends.stage == 3
+    first = budget.fullest(subject(job(parallel="{ pp = 4, stages = [14, 6, 6, 6] }")))
+    assert first is not None and first.stage == 0
 
 
 @pytest.mark.parametrize(("memory", "fits"), [("17.9GB", False), ("18GB", True), ("18.1GB", True)])
