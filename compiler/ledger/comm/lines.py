@@ -15,9 +15,10 @@ from parlay.compiler.ledger.comm.layers import (
     tensor_parallel,
 )
 from parlay.compiler.ledger.comm.record import CommLine, Raw
-from parlay.compiler.ledger.comm.step import data_parallel, once_a_step, pipeline
+from parlay.compiler.ledger.comm.step import data_parallel, frozen, once_a_step, pipeline
 from parlay.compiler.ledger.comm.wire import wire
 from parlay.compiler.ledger.communication import DTYPES
+from parlay.compiler.ledger.communication_experts import copies
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
 from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.ledger.state import bytes_per_parameter
@@ -82,19 +83,24 @@ def _of_stage(
     yield from expert_parallel(job, load)
     yield from pipeline(job, chunks)
     units = load.layers + load.embedding + load.head
+    zero = parallel.zero
     if rank_of(job.spec) is not None:
         held = trained_parameters(job.spec, chunks)
+        if job.flat:  # adapters are one buffer; what they adapt is gathered where it is used
+            if zero == 3:
+                yield from frozen(job, traffic(job.spec, chunks), _of_experts(job, chunks))
+            zero = min(zero, 1)
     yield from data_parallel(
         job.layout,
         _held(job, chunks) if held is None else held,
-        zero=parallel.zero,
+        zero=zero,
         microbatches=job.microbatches,
         units=units,
         gradients=job.dtypes.gradients,
         weights=job.dtypes.compute,
         flat=job.flat,
-        traffic=traffic(job.spec, chunks) if job.flat and parallel.zero >= 2 else None,
-        of_experts=_of_experts(job, chunks),
+        traffic=traffic(job.spec, chunks) if job.flat and zero >= 2 else None,
+        of_experts=_of_experts(job, chunks) if zero >= 2 else None,
     )
     yield from once_a_step(job, chunks)
 
@@ -103,7 +109,7 @@ def _of_experts(job: Job, chunks: Sequence[Stage]) -> Traffic | None:
     """What our own code sends of routed experts under ZeRO 2 and 3."""
     if not job.flat or job.parallel.zero < 2 or "edp" not in job.layout.kinds:
         return None
-    return expert_traffic(job.spec, chunks, job.layout.size("edp"))
+    return expert_traffic(job.spec, chunks, copies(job.layout, zero=job.parallel.zero))
 
 
 def _held(job: Job, chunks: Sequence[Stage]) -> Parameters:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.layout.stages import borders
 from parlay.compiler.ledger import shared
+from parlay.compiler.ledger.adapters import rank_of
 from parlay.compiler.ledger.comm.context import Job
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.communication import BYTES, GRADIENT_BUCKET
@@ -119,6 +120,23 @@ def data_parallel(
             yield raw(replicate, "gradients" + words, "all_reduce", gradients, own, pieces)
 
 
+def frozen(job: Job, dense: Traffic, of_experts: Traffic | None) -> Iterator[Raw]:
+    """The weights under adapters that a microbatch gathers (ZeRO-3)."""
+    layout, dtype = job.layout, job.dtypes.compute
+    hsdp = "replicate" in layout.kinds and layout.size("replicate") > 1
+    group = "shard" if hsdp else "dp_cp" if layout.size("cp") > 1 else "dp"
+    parts = [(group, "weights", dense)]
+    if of_experts is not None:
+        parts.append(("expert_shard" if hsdp else "edp", "weights of experts", of_experts))
+    for on, what, sent in parts:
+        calls, elements = sent.gathered
+        if on not in layout.kinds or layout.size(on) == 1 or not calls:
+            continue
+        size = _each(round(elements * BYTES[dtype]), calls)
+        formula = f"{BYTES[dtype]} B x {elements} / {calls} calls"
+        yield Raw(on, what, "all_gather", dtype, size, calls * job.microbatches, True, formula)
+
+
 def _reduced(
     number: int, ranks: int, zero: int, units: int, flat: bool, known: Traffic | None
 ) -> Sent:
@@ -180,7 +198,8 @@ def _parts(job: Job) -> str | None:
     """The smallest group that holds every gradient once: a replica, or all where dp is sharded."""
     parallel, layout = job.parallel, job.layout
     sharded = parallel.zero > 0 and layout.size("dp_cp") > 1
-    if sharded or (job.model.experts is not None and parallel.ep * parallel.etp > 1):
+    trains = rank_of(job.spec) is None
+    if sharded or (trains and job.model.experts is not None and parallel.ep * parallel.etp > 1):
         return "world" if layout.world > 1 else None
     axes = [axis for axis in ("tp", "pp") if getattr(parallel, axis) > 1]
     return "_".join(axes) or None
