@@ -24,11 +24,6 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
 LLAMA = {"rope_theta": 5e5, "hidden_size": 2048, "num_attention_heads": 16}
 LATENT = {"rope_theta": 1e4, "qk_rope_head_dim": 64, "num_experts_per_tok": 2}
-    "num_experts_per_tok": 2,
-    "rope_theta": 1e4,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
-}
 YARN = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
