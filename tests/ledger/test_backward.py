@@ -7,7 +7,7 @@ feed-forward half has saved, which is gone; all in bytes, of 64 features at 16 b
 from __future__ import annotations
 
 import pytest
-from parlay.compiler.ledger.memory import backward, temporaries
+from parlay.compiler.ledger.memory import backward, put_off, temporaries
 from parlay.compiler.ledger.memory.layer import layer
 from parlay.compiler.ledger.memory.sizes import sizes_of
 
@@ -200,3 +200,64 @@ def test_other_stacks_are_not_followed() -> None:
     [line] = temporaries.attention_lines(sizes_of(spec))
     assert line.value_bytes == 2 * 16384
     assert temporaries.attention_lines(sizes_of(job(text(parallel="cp = 2"))[0])) == ()
+
+
+# ── Weight gradients that are put off ─────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("model", "parallel", "experts", "held"),
+    [
+        # Inputs of both halves, gradients behind them, 640 features of heads and MLP.
+        ("", "", False, 4 * 16384 + 2 * 128 * (4 * 32 + 4 * 32 + 3 * 128)),
+        # Routed experts leave nothing, shared ones what an MLP does.
+        ("experts { count = 8  top_k = 2  ffn = 96 }", "", True, 2 * 16384 + 2 * 128 * 256),
+        (
+            "experts { count = 8  top_k = 2  ffn = 96  shared = 1 }",
+            "",
+            True,
+            4 * 16384 + 2 * 128 * (256 + 3 * 96),
+        ),
+        # Outputs, gradients of queries, keys and values; latents and the gradients of what they
+        # are made from.
+        (
+            MLA,
+            "",
+            False,
+            4 * 16384 + 2 * 128 * (4 * (32 + 48 + 64) + 3 * 128) + 2 * 128 * (32 + 48),
+        ),
+        # Over tp matrices of latents come at once.
+        (
+            MLA,
+            "tp = 2",
+            False,
+            2 * 8192 + 2 * 16384 + 2 * 128 * (2 * (32 + 48) + 3 * 64) + 2 * 64 * 48,
+        ),
+    ],
+)
+def test_what_is_left_for_weight_gradients(
+    model: str, parallel: str, experts: bool, held: int
+) -> None:
+    assert put_off.layer(sizes_of(job(text(model, parallel))[0]), experts=experts)[0] == held
+
+
+@pytest.mark.parametrize(
+    ("model", "parallel", "held"),
+    [
+        ("", "", 2 * 64 * 128),
+        # The last matrix, while the input of the first ones is gathered.
+        ("", "tp = 2", 2 * 64 * 64 + 16384),
+        # Of routed experts none: attention's last matrix, as wide as its queries.
+        ("experts { count = 8  top_k = 2  ffn = 96 }", "", 2 * 64 * 64),
+    ],
+)
+def test_weight_gradients(model: str, parallel: str, held: int) -> None:
+    [line] = put_off.weights(sizes_of(job(text(model, parallel))[0]))
+    assert line.value_bytes == held
+
+
+def test_a_first_half_has_no_weight_gradients() -> None:
+    """S, and three inner tensors: the product's gradient and those of both that made it."""
+    sizes = sizes_of(job(text())[0])
+    line = backward.most(sizes, layer(sizes, experts=False), experts=False, put_off=True)
+    assert line.value_bytes == 16384 + 3 * 2 * 128 * 128

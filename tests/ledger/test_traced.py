@@ -161,9 +161,20 @@ def test_weights_gathered_beside_the_loss() -> None:
 
 
 SPLIT = {
-    "pieces": ("tp = 2", "none"),
-    "whole sequences": ("tp = 2  sequence_parallel = off", "selective(mlp)"),
-    "all again": ("", "full"),
+    "pieces": ("tp = 2", "none", ""),
+    "whole sequences": ("tp = 2  sequence_parallel = off", "selective(mlp)", ""),
+    "all again": ("", "full", "vocab = 1024"),
+    "experts": (
+        "ep = 4",
+        "none",
+        "vocab = 1024  experts { count = 8  top_k = 2  ffn = 2048  shared = 1 }",
+    ),
+    "latents and a ring": (
+        "tp = 2  cp = 2",
+        "none",
+        "vocab = 1024  kv_heads = 32"
+        "  mla { q_rank = 1536  kv_rank = 512  nope_dim = 128  rope_dim = 64  v_dim = 128 }",
+    ),
 }
 
 
@@ -171,19 +182,21 @@ SPLIT = {
 def test_halves_of_a_backward(case: str) -> None:
     """Weight gradients that are put off hold inputs and gradients of linears, and nothing else."""
     traced_memory = bench("traced_memory")
-    parallel, recompute = SPLIT[case]
+    parallel, recompute, model = SPLIT[case]
     text = traced_memory.job_text(
         "llama3-8b",
         1,
         f"pp = 2  zero = 1  schedule = zero_bubble  {parallel}",
         seq=2048,
-        batch=8,
+        batch=4 if "cp" in parallel else 8,
         train=f"recompute = {recompute}",
     )
-    text = text.replace('"llama3-8b"', '"llama3-8b" { layers = 4 }')
+    text = text.replace('"llama3-8b"', f'"llama3-8b" {{ layers = 4  {model} }}')
+    # With few words the peak is in the layers; else messages under way are off by one.
+    close = 0.001 if model and recompute == "none" else 0.004
     for row in traced_memory.rows(case, text, (0, 1)):
         assert row.ledger.states == row.traced.states
-        assert abs(row.error("peak")) < 0.004
+        assert abs(row.error("peak")) < close
         if recompute == "none":  # else the most is between the halves, not after a forward
             assert abs(row.error("activations")) < 0.0002
 

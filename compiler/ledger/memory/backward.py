@@ -12,7 +12,8 @@ it:
                   and the piece that is to be kept (S), or the input and the gradients of the
                   weights (W each)
 
-Experts are in `backward_experts.py`, attention, which goes last, in `backward_attention.py`. Pieces
+Where weight gradients are put off their W is not there, and what they are made of stays. Experts
+are in `backward_experts.py`, attention, which goes last, in `backward_attention.py`. Pieces
 of a sequence lie side by side for the collectives: with several sequences in a microbatch, what is
 gathered and what is scattered is a copy in another order (G more).
 """
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from parlay.compiler.ledger.memory import backward_attention, backward_experts
 from parlay.compiler.ledger.memory.layer import feed_forward_bytes
 from parlay.compiler.ledger.memory.operator import Point, again, behind_norm, point, weight_width
+from parlay.compiler.ledger.memory.put_off import feed_forward
 from parlay.compiler.ledger.memory.record import Line, Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
 from parlay.compiler.spec.blocks import GATED
@@ -31,8 +33,10 @@ from parlay.compiler.spec.blocks import GATED
 FIRST = "backward of the first matrices"
 
 
-def most(sizes: Sizes, saved: Sequence[Saved], *, experts: bool) -> Line:
-    """The most that the backward of a layer holds beside what the forward saved, all of it."""
+def most(sizes: Sizes, saved: Sequence[Saved], *, experts: bool, put_off: bool = False) -> Line:
+    """The most that the backward of a layer holds beside what the forward saved, all of it; with
+    `put_off`, where weight gradients of linears are left for later."""
+    of_half = _first_half if put_off else _feed_forward
     points = []
     if experts:
         mixture = sizes.model.experts
@@ -44,14 +48,17 @@ def most(sizes: Sizes, saved: Sequence[Saved], *, experts: bool) -> Line:
             left = backward_experts.behind(sizes)
             points += [
                 Point(f"{each.name} of shared experts", (*each.terms, *left))
-                for each in _feed_forward(sizes, width)
+                for each in of_half(sizes, width)
             ]
     else:
-        points += _feed_forward(sizes, -(-sizes.model.ffn // sizes.tp))
+        points += of_half(sizes, -(-sizes.model.ffn // sizes.tp))
     if later := _again(sizes, saved, "core_attention"):
         less = (-1, later, "attention that is still to be computed again")
         points = [Point(each.name, (*each.terms, less)) for each in points]
-    points += backward_attention.points(sizes, feed_forward_bytes(sizes, experts=experts))
+    done = feed_forward_bytes(sizes, experts=experts)
+    if put_off:
+        done -= feed_forward(sizes, experts=experts)
+    points += backward_attention.points(sizes, done, put_off=put_off)
     fullest = max(points, key=lambda each: each.value_bytes)
     return Line(
         "temporaries", fullest.name, fullest.value_bytes, fullest.formula, sizes.stack.source
@@ -69,12 +76,7 @@ def _again(sizes: Sizes, saved: Sequence[Saved], part: str, *, of: str = "") -> 
 
 def _feed_forward(sizes: Sizes, features: int) -> list[Point]:
     """The points of an MLP of `features` inner features on a rank."""
-    parts = {
-        "stream": sizes.stream()[0],
-        "whole stream": sizes.width * sizes.tokens * sizes.model.hidden,
-        "inner": sizes.width * sizes.tokens * features,
-        "weight": weight_width(sizes) * sizes.model.hidden * features,
-    }
+    parts = _parts(sizes, features)
 
     def held(name: str, stream: int, whole: int, inner: int, weight: int) -> Point:
         return point(name, parts, stream, whole, inner, weight)
@@ -94,6 +96,37 @@ def _feed_forward(sizes: Sizes, features: int) -> list[Point]:
     if not cut:
         return [last, inside, sums, weights]
     return [last, inside, sums, held(FIRST, 2 - after, 2 + twice, left, 0), weights]
+
+
+def _first_half(sizes: Sizes, features: int) -> list[Point]:
+    """Those of its gradients of inputs: what weight gradients are made of stays, that is the
+    product, the gradient that was gathered, and those of the first matrices' outputs."""
+    parts = _parts(sizes, features)
+
+    def held(name: str, stream: int, whole: int, inner: int) -> Point:
+        return point(name, parts, stream, whole, inner, 0)
+
+    matrices = 2 if sizes.model.activation in GATED else 1
+    left = matrices - (3 if matrices > 1 else 1)
+    cut, twice = int(sizes.residual > 1), again(sizes)
+    one = 1 - behind_norm(sizes) * cut
+    last = held("backward of the last matrix", one, cut, 1)
+    inside = held("backward of the activation", one, cut, 1 + matrices)
+    if sizes.tp == 1:
+        return [last, inside]
+    sums = held(FIRST, one, cut + matrices, left)
+    if not cut:
+        return [last, inside, sums]
+    return [last, inside, sums, held(FIRST, 1 + one, 2 + twice, left)]
+
+
+def _parts(sizes: Sizes, features: int) -> dict[str, int]:
+    return {
+        "stream": sizes.stream()[0],
+        "whole stream": sizes.width * sizes.tokens * sizes.model.hidden,
+        "inner": sizes.width * sizes.tokens * features,
+        "weight": weight_width(sizes) * sizes.model.hidden * features,
+    }
 
 
 # ── Ends ──────────────────────────────────────────────────────────────────────

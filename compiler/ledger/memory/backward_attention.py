@@ -33,8 +33,12 @@ LAST = "backward of attention's last matrix"
 FIRST = "backward of attention's first matrices"
 
 
-def points(sizes: Sizes, done: int) -> Iterator[Point]:
-    """What is held beside the saved tensors, `done` bytes of which are gone with the other half."""
+def points(sizes: Sizes, done: int, *, put_off: bool = False) -> Iterator[Point]:
+    """What is held beside the saved tensors, `done` bytes of which are gone with the other half.
+
+    Where weight gradients are `put_off` the input of the last matrix stays, and the gradient that
+    was gathered for it.
+    """
     parts = _parts(sizes, done)
     cut, cp, after = int(sizes.residual > 1), sizes.parallel.cp, behind_norm(sizes)
 
@@ -53,24 +57,28 @@ def points(sizes: Sizes, done: int) -> Iterator[Point]:
         counts = stream, whole, pairs, queries, outputs, weights, last, -1
         return point(name, parts, *counts)
 
-    yield held(LAST, whole=cut, outputs=1, last=1)
-    if cp > 1:
-        yield from _context(sizes, done)
-    elif sizes.train.attention == "math":
-        yield from _written_out(sizes, done)
+    late = cut if put_off else 0
+    yield held(LAST, whole=cut, outputs=1, last=int(not put_off))
+    if cp > 1 or sizes.train.attention == "math":
+        found = _context(sizes, done) if cp > 1 else _written_out(sizes, done)
+        whole = sizes.width * sizes.tokens * sizes.model.hidden
+        for each in found:
+            kept = ((late, whole, "whole stream"), (1, parts["outputs"], "outputs"))
+            yield Point(each.name, (*each.terms, *kept)) if put_off else each
     else:
-        yield held("backward of scores", outputs=1, queries=1, pairs=1)
+        yield held("backward of scores", whole=late, outputs=1, queries=1, pairs=1)
     if sizes.train.attention == "math":  # what it saved is far more than what comes behind it
         return
     if sizes.tp == 1 or (sizes.model.mla is not None and sizes.model.mla.q_rank is not None):
         return
     # What the kernel saved is gone; its gradients are there.
     terms = 1 if sizes.model.mla is not None else 2
-    twice = again(sizes)
-    yield held(FIRST, whole=terms + cut, outputs=-1)
-    yield held(FIRST, stream=1 + cut, whole=1 + twice, weights=1, outputs=-1)
+    twice, gone = again(sizes), 0 if put_off else -1
+    yield held(FIRST, whole=terms + cut, outputs=gone)
+    if not put_off:
+        yield held(FIRST, stream=1 + cut, whole=1 + twice, weights=1, outputs=gone)
     if cut:
-        yield held(FIRST, stream=2, whole=2 + twice, outputs=-1)
+        yield held(FIRST, stream=2, whole=2 + twice, outputs=gone)
 
 
 def _parts(sizes: Sizes, done: int) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import SPLITTING
-from parlay.compiler.ledger.memory import backward, ends, put_off
+from parlay.compiler.ledger.memory import backward, ends, put_off, temporaries
 from parlay.compiler.ledger.memory.flight import Halves, Moments, halves
 from parlay.compiler.ledger.memory.put_off import PutOff
 from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part
@@ -17,7 +17,7 @@ from parlay.compiler.ledger.memory.sizes import Sizes
 
 if TYPE_CHECKING:
     from parlay.compiler.ledger.memory.book import Book
-    from parlay.compiler.ledger.memory.holding import Holding
+    from parlay.compiler.ledger.memory.holding import Holding, Kept
 
 Lines = tuple[Line, ...]
 
@@ -41,10 +41,11 @@ class Shares(NamedTuple):
     @classmethod
     def of(cls, book: Book, one: Holding) -> Shares:
         """Those of stages that hold alike."""
-        each, ended = book.put_off.layer[0], book.put_off.head[0]
+        layers, ended = book.put_off.layers, book.put_off.head[0]
         late, loss = [], []
-        for chunk in one.chunks:
-            late.append(chunk.layers * each + (ended if chunk.head else 0))
+        for chunk, held in zip(one.chunks, one.kept, strict=True):
+            each = sum([part.layers * layers[part.layer.experts][0] for part in held.counts])
+            late.append(each + (ended if chunk.head else 0))
             saved = ends.loss_lines(book.sizes, 1)[0] if chunk.head else ()
             loss.append(sum([line.value_bytes for line in saved]))
         whole = [kept.each_bytes + more for kept, more in zip(one.kept, loss, strict=True)]
@@ -71,6 +72,7 @@ class Waiting(NamedTuple):
     sizes: Sizes
     once: PutOff
     chunks: tuple[Stage, ...]
+    kept: tuple[Kept, ...]
     shares: Shares
     whole: Held
     held: Halves
@@ -90,7 +92,7 @@ class Waiting(NamedTuple):
         for place, number in enumerate(self.held.late):
             if number:
                 value = number * self.shares.late[place]
-                formula = f"{number} x ({self._words(self.chunks[place])})"
+                formula = f"{number} x ({self._words(place)})"
                 if place == self.done and self.chunks[place].head:
                     less = self.shares.head
                     value, formula = value - less, f"{formula} - {less}"
@@ -100,9 +102,12 @@ class Waiting(NamedTuple):
                 lines += ends.loss_lines(self.sizes, logits)[0]
         return tuple(line for line in lines if line.value_bytes)
 
-    def _words(self, chunk: Stage) -> str:
-        of_head = f" + {self.once.head[1]}" if chunk.head else ""
-        return f"{chunk.layers} x ({self.once.layer[1]}){of_head}"
+    def _words(self, place: int) -> str:
+        words = [
+            f"{part.layers} x ({self.once.layers[part.layer.experts][1]})"
+            for part in self.kept[place].counts
+        ]
+        return " + ".join([*words, *([self.once.head[1]] if self.chunks[place].head else ())])
 
     def _logits(self, place: int) -> int:
         return self.held.whole[place] - (place == self.left)
@@ -123,14 +128,17 @@ class Kind(NamedTuple):
 class Around(NamedTuple):
     """What is there on stages that hold alike beside any chunk's own: states with the tied table's
     gradients (`always`), what sharding makes whole, what runs beside a layer's backward and inside
-    of it. `end` are the parameters of an end that is here, `tied` says that one table is both, and
-    `cut` that gradients leave by the microbatch."""
+    of it, `halved` where its weight gradients are put off, `sent` what leaves while they are made.
+    `end` are the parameters of an end that is here, `tied` says that one table is both, and `cut`
+    that gradients leave by the microbatch."""
 
     always: Part
     received: Lines
+    sent: Lines
     passed: Passing
     running: Part
     inside: Part
+    halved: Part
     end: int
     tied: bool
     cut: bool
@@ -143,16 +151,18 @@ class Around(NamedTuple):
         here = head or any(chunk.embedding for chunk in one.chunks)
         tied = sizes.model.tied_embeddings and any(chunk.beside_embedding for chunk in one.chunks)
         end = sizes.vocab * sizes.model.hidden if here else 0
-        passed, running = book.passing(
-            one.kept, end, one.receives, head=head and not tied, again=True
-        )
+        # A gradient lies there before it is needed, an activation comes when it is.
+        receives = len(one.chunks) > 1 or not head
+        passed, running = book.passing(one.kept, end, receives, head=head and not tied, again=True)
         cut = sizes.parallel.zero >= 2 and book.shards.dense > 1
         if tied and cut:
             # The table's gradients leave once a microbatch, when the embedding has added its own.
             always = Part.of(always.lines, (_leaving(book, end, "tied embedding's gradients"),))
-        received = book.received if one.receives else ()
+        received = book.received if receives else ()
+        sent = book.received if one.receives else ()
         inside = book.backward(one.kept)
-        return cls(always, received, passed, running, inside, end, tied, cut)
+        halved = Part.of(temporaries.backward_lines(sizes, book.costliest(one.kept), put_off=True))
+        return cls(always, received, sent, passed, running, inside, halved, end, tied, cut)
 
 
 class Kinds(NamedTuple):
@@ -246,7 +256,9 @@ def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
     for value, kind, held in most.values():
         whole = book.activations(one, held.whole)
         waiting = Waiting(
-            book.sizes, book.put_off, one.chunks, shares, whole, held, kind.left, kind.done
+            *(book.sizes, book.put_off, one.chunks, one.kept, shares, whole, held),
+            left=kind.left,
+            done=kind.done,
         )
         always, *now = kind.parts
         yield Moment(kind.name, (always, waiting, *now), value)
@@ -256,7 +268,8 @@ def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
 def _kinds(book: Book, one: Holding, around: Around, place: int, split: bool) -> Iterator[Kind]:
     """The moments of the chunk at `place`, whose backward is split or is not."""
     sizes, once, chunk = book.sizes, book.put_off, one.chunks[place]
-    always, received, passed, running, inside, end, tied, cut = around
+    always, received, sent, passed, running, inside, halved, end, tied, cut = around
+    inside = halved if split else inside
     behind_head = place if chunk.head else None
     if chunk.head:
         now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)
@@ -269,26 +282,29 @@ def _kinds(book: Book, one: Holding, around: Around, place: int, split: bool) ->
     if chunk.head:
         now = Part.of(backward.head(sizes), of_head, received)
         yield _kind("backward of the head", "before", (always, now), left=behind_head)
-        behind = (once.behind,) if split else ()
+        behind = (once.behind if split else once.normed,)
     now = Part.of(behind, while_running)
     yield _kind("backward", "before", (always, inside, now), left=behind_head)
     if split:
-        # The layer that the first half comes to last is still whole.
+        # The layer that the first half comes to last is still whole, and nothing of it is left.
         kept = book.costliest(one.kept)
         again = sizes.train.recompute.name == "full"
-        whole = (kept.input_bytes if again else kept.kept_bytes) - once.layer[0]
-        now = Part.of((put_off.line(max(0, whole), f"{whole}"),), while_running)
+        saved, left = (
+            kept.input_bytes if again else kept.kept_bytes,
+            once.layers[kept.experts][0],
+        )
+        now = Part.of((put_off.line(saved - left, f"{saved} - {left}"),), while_running)
         yield _kind("end of an input gradient", "after", (always, inside, now))
     if chunk.embedding:
         if split and cut and not tied:
             of_end = (*of_end, _leaving(book, end, "embedding's gradients"))
-        now = Part.of(backward.embedding(sizes), of_end)
+        now = Part.of(backward.embedding(sizes), of_end, received if split else ())
         yield _kind("backward of the embedding", "after", (always, now))
     if chunk.head:
         shards = (_leaving(book, end, "head's gradients"),) if cut and not tied else ()
-        now = Part.of(once.of_head, received, shards)
+        now = Part.of(once.of_head, sent, shards)
         yield _kind("weight gradients", "weights", (always, now))
-    now = Part.of(once.weights, received, filter(_leaves, running.lines))
+    now = Part.of(once.weights, sent, filter(_leaves, running.lines))
     yield _kind("weight gradients", "weights", (always, now), done=behind_head)
 
 

@@ -10,12 +10,14 @@ from parlay.compiler.ledger.memory.sizes import Sizes
 from parlay.compiler.spec.blocks import GATED
 
 
-def backward_lines(sizes: Sizes, kept: LayerKept, largest_weight: int) -> tuple[Line, ...]:
+def backward_lines(
+    sizes: Sizes, kept: LayerKept, largest_weight: int = 0, *, put_off: bool = False
+) -> tuple[Line, ...]:
     """The backward of one layer: what it makes again, and its gradients under way.
 
     Gradients: two of the residual stream, the gathered input, and one for each inner tensor of the
     MLP but its input, and the gradient of one weight beside them. Those of the emitted code are
-    followed operator by operator.
+    followed operator by operator, without those of weights where they are `put_off`.
     """
     lines: list[Line] = []
     source = sizes.stack.source
@@ -26,7 +28,7 @@ def backward_lines(sizes: Sizes, kept: LayerKept, largest_weight: int) -> tuple[
             Line("temporaries", "one layer computed again", again, f"{again}", "arXiv:1604.06174")
         )
     if sizes.stack.traced:
-        return (*lines, backward.most(sizes, kept.saved, experts=kept.experts))
+        return (*lines, backward.most(sizes, kept.saved, experts=kept.experts, put_off=put_off))
     stream, words = sizes.stream()
     inner, formula = _inner(sizes, experts=kept.experts)
     gathered = stream * sizes.residual
