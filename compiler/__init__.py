@@ -82,8 +82,9 @@ def plan(
 ) -> dict[str, Any]:
     """The best of all layouts that `auto` leaves open: the document of `parlay plan --json`.
 
-    `best` is None where no layout is legal. Raises `Refused` for a file with errors, or one that
-    leaves nothing open; `ValueError` for an unknown objective.
+    `phases` has a plan for each phase that leaves something open, the first of them at the root
+    too; `best` is None where no layout is legal. Raises `Refused` for a file with errors, or one
+    that leaves nothing open; `ValueError` for an unknown objective.
     """
     from parlay.compiler.interface import plan
 

@@ -153,7 +153,7 @@ def plan(
     ] = Objective.step_time,
     top: Annotated[int, typer.Option("--top", min=1, help="How many of the best.")] = 5,
     target: Targets = None,
-    phase: Annotated[str | None, typer.Option("--phase", help="Which phase.")] = None,
+    phase: Annotated[str | None, typer.Option("--phase", help="One phase alone.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Put the best into the file.")] = False,
     json: Json = False,
 ) -> None:
