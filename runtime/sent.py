@@ -128,6 +128,8 @@ def members(
     have the name of their axis where they are all of it. `shard` are so many neighbours on dp and
     cp, `replicate` the ranks at the same place of each of them.
     """
+    # Copies of experts are on the ranks that copies of all else are on.
+    group = {"expert_shard": "edp", "expert_replicate": "replicate"}.get(group, group)
     if experts is not None and group in ("ep", "etp", "edp"):
         ranks = experts.group_of(0, (group,))
         return name_by_members(ranks, grid=grid, experts=experts) or group

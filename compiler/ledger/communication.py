@@ -305,14 +305,16 @@ def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]
     if rank_of(spec) is not None:  # frozen: they are whole, or gathered where they are used
         routed = units.expert_traffic(spec, held, ranks)
         if spec.parallel.zero == 3 and routed is not None:
-            weights = Kind("edp", "all_gather", dtypes.compute)
+            group = "expert_shard" if _copied(spec) else "edp"
+            weights = Kind(group, "all_gather", dtypes.compute)
             _send(counter, weights, routed.gathered, microbatches(spec))
         return
     if spec.parallel.zero == 1 and _copied(spec):
         for elements in _buckets(-(-numel // ranks)):
-            counter.add("replicate", "all_reduce", dtypes.gradients, elements=elements)
+            counter.add("expert_replicate", "all_reduce", dtypes.gradients, elements=elements)
     if not numel or ranks == 1:
         return
+    group = "expert_shard" if _copied(spec) else "edp"
     if spec.parallel.zero == 0:
         for elements in _buckets(numel):
             counter.add("edp", "all_reduce", dtypes.gradients, elements=elements)
@@ -321,16 +323,16 @@ def _of_experts(counter: _Counter, spec: Spec, layout: Layout, held: list[Stage]
         traffic = units.expert_traffic(spec, held, ranks)
         assert traffic is not None
         count = microbatches(spec)
-        _send(counter, Kind("edp", "reduce_scatter", dtypes.gradients), traffic.reduced, count)
-        weights = Kind("edp", "all_gather", dtypes.compute)
+        _send(counter, Kind(group, "reduce_scatter", dtypes.gradients), traffic.reduced, count)
+        weights = Kind(group, "all_gather", dtypes.compute)
         if spec.parallel.zero == 2:
             _send(counter, weights, traffic.reduced)
         else:
             _send(counter, weights, traffic.gathered, count)
         return
     padded = -(-numel // ranks) * ranks
-    counter.add("edp", "reduce_scatter", dtypes.gradients, elements=padded)
-    counter.add("edp", "all_gather", dtypes.compute, elements=padded)
+    counter.add(group, "reduce_scatter", dtypes.gradients, elements=padded)
+    counter.add(group, "all_gather", dtypes.compute, elements=padded)
 
 
 def _copied(spec: Spec) -> bool:

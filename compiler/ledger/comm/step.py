@@ -60,6 +60,7 @@ def data_parallel(
     `flat` ZeRO-1 sends one buffer, filled up to a multiple of the ranks; `traffic` is what our own
     code sends of dense weights under ZeRO 2 and 3, `of_experts` what it sends of routed experts.
     """
+    beside = _beside(layout, held, of_experts) if flat and zero >= 2 else 0
     for number, kind in ((held.dense, "dense"), (held.expert, "expert")):
         if not number:
             continue
@@ -116,7 +117,10 @@ def data_parallel(
             own, pieces = number / ranks, max(1, round(buckets / ranks))
             if known is not None or (flat and zero == 1):
                 own = _reduced(number, ranks, zero, units, flat, known).elements // ranks
+                own += beside
                 pieces = -(-int(own) // GRADIENT_BUCKET)
+            if kind == "expert" and beside:
+                continue
             yield raw(replicate, "gradients" + words, "all_reduce", gradients, own, pieces)
 
 
@@ -135,6 +139,18 @@ def frozen(job: Job, dense: Traffic, of_experts: Traffic | None) -> Iterator[Raw
         size = _each(round(elements * BYTES[dtype]), calls)
         formula = f"{BYTES[dtype]} B x {elements} / {calls} calls"
         yield Raw(on, what, "all_gather", dtype, size, calls * job.microbatches, True, formula)
+
+
+def _beside(layout: Layout, held: Parameters, of_experts: Traffic | None) -> int:
+    """What a rank owns of experts in the buffer of all that it owns, where copies of both are on
+    the same ranks."""
+    kinds = ("replicate", "expert_replicate")
+    if not held.expert or not all(kind in layout.kinds for kind in kinds):
+        return 0
+    ours, theirs = (layout.size(kind) for kind in kinds)
+    if ours == 1 or ours != theirs:
+        return 0
+    return held.expert if of_experts is None else of_experts.owned
 
 
 def _reduced(
