@@ -69,6 +69,18 @@ FILES = {
             "micro_batch": ("1", "2"),
         },
     ),
+    "cut": (
+        'model from "deepseek-v2-lite"\ncluster { nodes = 2  node from "h800-8" }\n'
+        "parallel { tp = 4  cp = %cp  ep = 8  stages = auto  zero = %zero  shard = %shard }\n"
+        "train { seq = 4096  micro_batch = %micro_batch  global_batch = 256  steps = 1\n"
+        "  recompute = full }\n",
+        {
+            "cp": ("1", "2"),
+            "zero": ("1", "2", "3"),
+            "shard": ("1", "2", "4"),
+            "micro_batch": ("1", "4"),
+        },
+    ),
     "long": (
         'model from "llama3-8b" { layers = 2 }\n'
         'cluster { nodes = 1  node from "dgx-h100" { gpus = 4 } }\n'
@@ -147,7 +159,7 @@ def brute(name: str, tmp_path: Path) -> Iterator[Found]:
         chosen = dict(zip(choices, values, strict=True))
         if chosen.get("pp") == "1" and chosen.get("schedule", "one_f_one_b") != "one_f_one_b":
             continue
-        if chosen.get("cp") == "1" and chosen["cp_method"] != "ring":
+        if chosen.get("cp") == "1" and chosen.get("cp_method", "ring") != "ring":
             continue
         job = pipeline.check(path, (), {path: written(text, chosen)})
         if any(each.severity is Severity.ERROR for each in job.diagnostics):
