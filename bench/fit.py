@@ -130,11 +130,18 @@ def _sigma(key: Key) -> Key:
 
 def balance(cases: Sequence[Case]) -> np.ndarray:
     """Weights: a group of n rows counts like √n, an unexplained outlier little."""
+    odd = [case.outlier or _ragged(case) for case in cases]
     counts: dict[str, int] = {}
     for case in cases:
         counts[case.group] = counts.get(case.group, 0) + 1
     weights = np.array([counts[case.group] ** -0.5 for case in cases])
-    return np.where([case.outlier for case in cases], 0.02, 1.0) * weights / weights.mean()
+    return np.where(odd, 0.02, 1.0) * weights / weights.mean()
+
+
+def _ragged(case: Case) -> bool:
+    """Whether heads are of a width that tensor cores do not take whole: attention then runs kernels
+    that no efficiency here is of."""
+    return case.spec.model is not None and bool(case.spec.model.head_dim % 8)
 
 
 def solve(made: Problem, anchor: np.ndarray, noise: float = 0.08) -> np.ndarray:
