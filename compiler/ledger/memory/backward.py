@@ -47,14 +47,14 @@ def most(sizes: Sizes, saved: Sequence[Saved], *, experts: bool, put_off: bool =
             width = -(-mixture.shared * mixture.shared_ffn // sizes.tp)
             left = backward_experts.behind(sizes)
             points += [
-                Point(f"{each.name} of shared experts", (*each.terms, *left))
+                Point.of(f"{each.name} of shared experts", (*each.terms, *left))
                 for each in of_half(sizes, width)
             ]
     else:
         points += of_half(sizes, -(-sizes.model.ffn // sizes.tp))
     if later := _again(sizes, saved, "core_attention"):
         less = (-1, later, "attention that is still to be computed again")
-        points = [Point(each.name, (*each.terms, less)) for each in points]
+        points = [Point.of(each.name, (*each.terms, less)) for each in points]
     done = feed_forward_bytes(sizes, experts=experts)
     if put_off:
         done -= feed_forward(sizes, experts=experts)

@@ -64,7 +64,7 @@ def points(sizes: Sizes, done: int, *, put_off: bool = False) -> Iterator[Point]
         whole = sizes.width * sizes.tokens * sizes.model.hidden
         for each in found:
             kept = ((late, whole, "whole stream"), (1, parts["outputs"], "outputs"))
-            yield Point(each.name, (*each.terms, *kept)) if put_off else each
+            yield Point.of(each.name, (*each.terms, *kept)) if put_off else each
     else:
         yield held("backward of scores", whole=late, outputs=1, queries=1, pairs=1)
     if sizes.train.attention == "math":  # what it saved is far more than what comes behind it

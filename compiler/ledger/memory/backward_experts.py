@@ -38,7 +38,7 @@ def points(sizes: Sizes, later: int) -> list[Point]:
 
     def before(name: str, *counts: float) -> Point:
         less = (-1, later, "activation that is still to be computed again")
-        return Point(name, (*held(name, *counts).terms, less))
+        return Point.of(name, (*held(name, *counts).terms, less))
 
     # streams, visits, rows, inner, weights
     one, mixture = 1 - behind_norm(sizes), sizes.model.experts

@@ -68,7 +68,7 @@ class Book:
         self.chunks: dict[tuple[object, ...], Kept] = {}
         self.holdings: dict[tuple[object, ...], Holding] = {}
         self.always: dict[Parameters, tuple[Part, Moment]] = {}
-        self.inside: dict[bool, Part] = {}
+        self.inside: dict[tuple[bool, bool], Part] = {}
         self.beside: dict[tuple[object, ...], tuple[sharded.Passing, Part]] = {}
         self.used: dict[bool, LayerKept] = {}
         self.largest: dict[bool, Parameters] = {}
@@ -187,7 +187,7 @@ class Book:
         always, update = self.states(held, chunks)
         with_ends = any(chunk.embedding or chunk.head for chunk in chunks)
         behind = NOTHING
-        if not with_ends:
+        if not with_ends and not self.splits:
             _, running = self.passing(kept, 0, receives, head=False, again=True)
             behind = self.backward(kept).beside(running)
         return Holding(
@@ -237,13 +237,16 @@ class Book:
             self.beside[key] = passed, Part.of(received, self.running, passed.layers)
         return self.beside[key]
 
-    def backward(self, kept: Sequence[Kept]) -> Part:
-        """What the backward of the layer that saves most holds while it runs."""
+    def backward(self, kept: Sequence[Kept], *, put_off: bool = False) -> Part:
+        """What the backward of the layer that saves most holds while it runs, or its first half
+        where weight gradients are put off."""
         layer = self.costliest(kept)
-        if layer.experts not in self.inside:
-            lines = temporaries.backward_lines(self.sizes, layer, self.weight(layer))
-            self.inside[layer.experts] = Part.of(lines)
-        return self.inside[layer.experts]
+        asked = (layer.experts, put_off)
+        if asked not in self.inside:
+            weight = self.weight(layer)
+            lines = temporaries.backward_lines(self.sizes, layer, weight, put_off=put_off)
+            self.inside[asked] = Part.of(lines)
+        return self.inside[asked]
 
     def activations(
         self, one: Holding, flight: tuple[int, ...], *, before_layers: bool = True

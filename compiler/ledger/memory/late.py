@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.stages import SPLITTING
-from parlay.compiler.ledger.memory import backward, ends, put_off, temporaries
+from parlay.compiler.ledger.memory import backward, ends, put_off
 from parlay.compiler.ledger.memory.flight import Halves, Moments, halves
 from parlay.compiler.ledger.memory.put_off import PutOff
 from parlay.compiler.ledger.memory.record import Held, Line, Moment, Part
@@ -127,18 +127,15 @@ class Kind(NamedTuple):
 
 class Around(NamedTuple):
     """What is there on stages that hold alike beside any chunk's own: states with the tied table's
-    gradients (`always`), what sharding makes whole, what runs beside a layer's backward and inside
-    of it, `halved` where its weight gradients are put off, `sent` what leaves while they are made.
-    `end` are the parameters of an end that is here, `tied` says that one table is both, and `cut`
-    that gradients leave by the microbatch."""
+    gradients (`always`), what sharding makes whole, what runs beside a layer's backward, `sent`
+    what leaves while weight gradients are made. `end` are the parameters of an end that is here,
+    `tied` says that one table is both, and `cut` that gradients leave by the microbatch."""
 
     always: Part
     received: Lines
     sent: Lines
     passed: Passing
     running: Part
-    inside: Part
-    halved: Part
     end: int
     tied: bool
     cut: bool
@@ -160,9 +157,7 @@ class Around(NamedTuple):
             always = Part.of(always.lines, (_leaving(book, end, "tied embedding's gradients"),))
         received = book.received if receives else ()
         sent = book.received if one.receives else ()
-        inside = book.backward(one.kept)
-        halved = Part.of(temporaries.backward_lines(sizes, book.costliest(one.kept), put_off=True))
-        return cls(always, received, sent, passed, running, inside, halved, end, tied, cut)
+        return cls(always, received, sent, passed, running, end, tied, cut)
 
 
 class Kinds(NamedTuple):
@@ -268,8 +263,8 @@ def moments(book: Book, one: Holding, stage: int) -> Iterator[Moment]:
 def _kinds(book: Book, one: Holding, around: Around, place: int, split: bool) -> Iterator[Kind]:
     """The moments of the chunk at `place`, whose backward is split or is not."""
     sizes, once, chunk = book.sizes, book.put_off, one.chunks[place]
-    always, received, sent, passed, running, inside, halved, end, tied, cut = around
-    inside = halved if split else inside
+    always, received, sent, passed, running, end, tied, cut = around
+    inside = book.backward(one.kept, put_off=split)
     behind_head = place if chunk.head else None
     if chunk.head:
         now = Part.of(ends.loss_lines(sizes, 1)[1], passed.loss, received)

@@ -17,11 +17,12 @@ class Point(NamedTuple):
 
     name: str
     terms: tuple[Term, ...]
+    value_bytes: int
 
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of all."""
-        return int(sum([count * value for count, value, _ in self.terms]))
+    @classmethod
+    def of(cls, name: str, terms: tuple[Term, ...]) -> Point:
+        """That of `terms` and their sum."""
+        return cls(name, terms, int(sum([count * value for count, value, _ in terms])))
 
     @property
     def formula(self) -> str:
@@ -39,7 +40,7 @@ def behind_norm(sizes: Sizes) -> int:
 def point(name: str, parts: Mapping[str, int], *counts: float) -> Point:
     """So many of each of `parts`, in their order; those that are there no times are left out."""
     pairs = zip(counts, parts.items(), strict=True)
-    return Point(name, tuple([(count, value, part) for count, (part, value) in pairs if count]))
+    return Point.of(name, tuple([(count, value, part) for count, (part, value) in pairs if count]))
 
 
 def again(sizes: Sizes) -> int:
