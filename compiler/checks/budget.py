@@ -51,7 +51,7 @@ def fullest(subject: Subject) -> Fullest | None:
     model, train = subject.spec.model, subject.spec.train
     if model is None or not subject.whole or not subject.has(READS) or budget(subject) <= 0:
         return None
-    if model.params is None and not shape_known(model):
+    if not shape_known(model) and (model.params is None or model.layers is not None):
         return None
     recipe = (train.precision, train.gradients, train.master, train.optimizer) if train else ()
     if any(part is None for part in recipe):

@@ -19,13 +19,17 @@ TRAIN = "{ seq = 4Ki, micro_batch = 2, global_batch = 64 }"
 PLAIN = "{ nodes = 8, node { gpus = 8, gpu { memory = 80GB } } }"
 
 
-PLAIN = "{ nodes = 8, node { gpus = 8, gpu { memory = 80GB } } }"
-
-
 def test_the_budget(job: Job, subject: Read) -> None:
     text = job("{ params = 7B }", PLAIN, "{ tp = 8 }")
     assert budget.budget(subject(text)) == 80e9
     assert budget.budget(subject(text + "budget { memory = 90%, reserve = 2GB }\n")) == 70e9
+
+
+def test_half_a_shape_has_no_rank(job: Job, subject: Read) -> None:
+    """Whether or not a number of parameters stands beside it, which T206 tells."""
+    shape = "layers = 8, hidden = 64, heads = 4, ffn = 128"
+    for model in (f"{{ {shape} }}", f"{{ {shape}, params = 7B }}"):
+        assert budget.fullest(subject(job(model, PLAIN, "{ pp = 8 }"))) is None
 
 
 def test_the_fullest_rank(job: Job, subject: Read) -> None:

@@ -204,7 +204,11 @@ def test_deepseek_v3_block() -> None:
         scale=2.5,
     )
     visits: list[torch.Tensor] = []
-    ours = mixture(experts, named.get, x, bend=torch.nn.functional.silu, losses=[], visits=visits)
+
+    def inner(gate, up):
+        return torch.nn.functional.silu(gate) * up
+
+    ours = mixture(experts, named.get, x, inner=inner, losses=[], visits=visits)
     assert (ours - theirs).abs().max() <= 1e-12 * theirs.abs().max()
     _, _, chosen = block.gate(x)
     assert visits[0].tolist() == torch.bincount(chosen.flatten(), minlength=16).tolist()
@@ -213,7 +217,7 @@ def test_deepseek_v3_block() -> None:
         other = experts if change else Experts(**{**vars(experts), "top_groups": 4})
         found: list[torch.Tensor] = []
         weight_of = {**named, **change}.get
-        mixture(other, weight_of, x, bend=torch.relu, losses=[], visits=found)
+        mixture(other, weight_of, x, inner=inner, losses=[], visits=found)
         assert found[0].tolist() != visits[0].tolist()
 
 

@@ -95,6 +95,7 @@ def test_queries_of_some_rows() -> None:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
     """FlexAttention as on a GPU, but for the kernels; torch has none with gradients on CPUs."""
+    torch._dynamo.reset()  # what was compiled for tests before counts towards a limit
     counter = CompileCounterWithBackend("aot_eager")
     flex = torch.compile(flex_attention.flex_attention, dynamic=False, backend=counter)
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
