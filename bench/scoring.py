@@ -114,7 +114,7 @@ def ranking(scored: Sequence[Scored]) -> dict[str, Any]:
 def flat(case: Case) -> float:
     """Tokens/s a GPU at half the peak, less the 1F1B bubble: what any predictor must beat."""
     from parlay.compiler.ledger import flops
-    from parlay.compiler.ledger.communication import microbatches
+    from parlay.compiler.ledger.recipe import microbatches
 
     spec = case.spec
     assert spec.train is not None and spec.cluster is not None

@@ -10,7 +10,7 @@ from parlay.compiler.backends.deepspeed.options import NEWEST, place_of, section
 from parlay.compiler.backends.deepspeed.passed import GOVERNED
 from parlay.compiler.importers.deepspeed_config import Config
 from parlay.compiler.importers.written import Draft, switch, value
-from parlay.compiler.ledger.communication import GRADIENT_BUCKET
+from parlay.compiler.ledger.recipe import GRADIENT_BUCKET
 
 TARGET: Final = "target deepspeed"
 

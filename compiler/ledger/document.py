@@ -9,13 +9,13 @@ from math import ceil
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import parameters
 from parlay.compiler.ledger.comm import CommLine, comm_lines
-from parlay.compiler.ledger.communication import microbatches
 from parlay.compiler.ledger.goodput import Goodput, goodput
 from parlay.compiler.ledger.inference import Inference, inference
 from parlay.compiler.ledger.memory import Memory, account
 from parlay.compiler.ledger.memory.states import each_parameter, kept, shards_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.pipelining import Pipelining, pipelining
+from parlay.compiler.ledger.recipe import microbatches
 from parlay.compiler.ledger.time import (
     CallTime,
     Step,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops, parameters
-from parlay.compiler.ledger.communication import microbatches
 from parlay.compiler.ledger.pipelining import pipelining
+from parlay.compiler.ledger.recipe import microbatches
 from parlay.compiler.ledger.time import TimeLine
 from parlay.compiler.ledger.time.lines import Told
 from parlay.compiler.spec.blocks import Spec

@@ -9,7 +9,7 @@ from parlay.compiler.backends.accelerate.settings import engine_of
 from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.places import plain
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.communication import microbatches
+from parlay.compiler.ledger.recipe import microbatches
 from parlay.compiler.spec.blocks import Model, Train
 from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.accelerate.options import ENGINES, TOP, given, section_of
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.communication import microbatches
+from parlay.compiler.ledger.recipe import microbatches
 from parlay.compiler.spec.blocks import Parallel, Spec, Train
 from parlay.compiler.spec.resolve import Phase
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from parlay.compiler.backends.deepspeed.options import PARAMS, TOP
-from parlay.compiler.ledger.communication import GRADIENT_BUCKET, microbatches
+from parlay.compiler.ledger.recipe import GRADIENT_BUCKET, microbatches
 from parlay.compiler.spec.blocks import Parallel, Spec, Train
 from parlay.compiler.spec.resolve import Phase
 

@@ -9,7 +9,7 @@ from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.stretched import amplitude, score_factor
 from parlay.compiler.backends.torch.plan import saves, windowed
-from parlay.compiler.ledger.communication import dtypes_of
+from parlay.compiler.ledger.recipe import dtypes_of
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.source import Source

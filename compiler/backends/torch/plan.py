@@ -12,7 +12,7 @@ from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.stretched import amplitude, score_factor, theta
 from parlay.compiler.backends.torch import hugging_face
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger import communication, communication_context, flops, held
+from parlay.compiler.ledger import communication, communication_context, flops, held, recipe
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Spec, Train
 from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
@@ -48,7 +48,7 @@ def plan_of(
     spec = phase.spec
     model, train, parallel, cluster = spec.model, spec.train, spec.parallel, spec.cluster
     assert model is not None and train is not None and cluster is not None
-    dtypes = communication.dtypes_of(spec)
+    dtypes = recipe.dtypes_of(spec)
     sizes = {axis: getattr(parallel, axis) for axis in axes or mesh_axes(phase)}
     if of_experts is None:
         of_experts = expert_axes(phase, layout)
@@ -89,7 +89,7 @@ def plan_of(
         "batch": {
             "seq": train.seq,
             "micro_batch": train.micro_batch,
-            "microbatches": communication.microbatches(spec),
+            "microbatches": recipe.microbatches(spec),
             "global_batch": train.global_batch,
         },
         "dtypes": {
@@ -124,7 +124,7 @@ def plan_of(
         **({"recompute": some} if (some := _recomputed(train.recompute)) else {}),
         **({"shard": parallel.shard} if replicates(spec) else {}),
         **({"cp_inner": communication_context.dealt(parallel)} if rings_outside(spec) else {}),
-        "buckets": {"gradients": communication.GRADIENT_BUCKET},
+        "buckets": {"gradients": recipe.GRADIENT_BUCKET},
         "peak_flops": flops.peak(cluster.node.gpu, train.precision),
         "flops_per_token": flops.per_token(spec),
         "collectives": [asdict(row) for row in communication.step(spec, layout)],

@@ -9,7 +9,7 @@ from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torchtitan.options import NEWEST, place_of
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.communication import microbatches
+from parlay.compiler.ledger.recipe import microbatches
 from parlay.compiler.spec.blocks import Spec, Train
 from parlay.compiler.spec.resolve import Phase
 

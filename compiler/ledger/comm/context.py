@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
-from parlay.compiler.ledger.communication import (
-    BYTES,
-    dtypes_of,
-    microbatches,
-    recomputed_layers,
-)
 from parlay.compiler.ledger.held import padded_vocab
+from parlay.compiler.ledger.recipe import BYTES, dtypes_of, microbatches, recomputed_layers
 from parlay.compiler.ledger.time import efficiency
 from parlay.compiler.spec.blocks import Spec
 

@@ -8,8 +8,8 @@ from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger.adapters import low_rank, rank_of, unasked
 from parlay.compiler.ledger.comm.context import Job, Load
 from parlay.compiler.ledger.comm.record import Raw
-from parlay.compiler.ledger.communication import BYTES
 from parlay.compiler.ledger.latent import Latents, latents
+from parlay.compiler.ledger.recipe import BYTES
 
 # ── Tensor parallelism ────────────────────────────────────────────────────────
 

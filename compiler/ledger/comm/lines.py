@@ -17,9 +17,9 @@ from parlay.compiler.ledger.comm.layers import (
 from parlay.compiler.ledger.comm.record import CommLine, Raw
 from parlay.compiler.ledger.comm.step import data_parallel, frozen, once_a_step, pipeline
 from parlay.compiler.ledger.comm.wire import wire
-from parlay.compiler.ledger.communication import DTYPES
 from parlay.compiler.ledger.communication_experts import copies
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
+from parlay.compiler.ledger.recipe import DTYPES
 from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.ledger.state import bytes_per_parameter
 from parlay.compiler.ledger.units import Traffic, expert_traffic, traffic

@@ -10,8 +10,8 @@ from parlay.compiler.ledger import shared
 from parlay.compiler.ledger.adapters import rank_of
 from parlay.compiler.ledger.comm.context import Job
 from parlay.compiler.ledger.comm.record import Raw
-from parlay.compiler.ledger.communication import BYTES, GRADIENT_BUCKET
 from parlay.compiler.ledger.parameters import Parameters
+from parlay.compiler.ledger.recipe import BYTES, GRADIENT_BUCKET
 from parlay.compiler.ledger.units import Sent, Traffic
 
 

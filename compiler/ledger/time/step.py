@@ -8,9 +8,9 @@ from math import log2
 from typing import Any
 
 from parlay.compiler.layout import Layout
-from parlay.compiler.ledger.communication import microbatches as microbatches_of
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
+from parlay.compiler.ledger.recipe import microbatches as microbatches_of
 from parlay.compiler.ledger.time import (
     bubble,
     collectives,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.backends.deepspeed.options import NEWEST
-from parlay.compiler.ledger.communication import microbatches
+from parlay.compiler.ledger.recipe import microbatches
 
 pytestmark = pytest.mark.oracle
 ROOT = Path(__file__).resolve().parents[3]
