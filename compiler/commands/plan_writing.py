@@ -61,10 +61,6 @@ def _block(tree: syntax.File, phase: str) -> syntax.Block | None:
     return None
 
 
-def _blocks_in(block: syntax.Block) -> list[syntax.Block]:
-    return [each for each in block.body or () if isinstance(each, syntax.Block)]
-
-
 def _inside(outer: Span, span: Span) -> bool:
     return outer.file == span.file and outer.start <= span.start and span.end <= outer.end
 
