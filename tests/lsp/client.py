@@ -28,6 +28,7 @@ class Client:
         self.arrived: queue.SimpleQueue[Json | None] = queue.SimpleQueue()
         self.notifications: list[Json] = []
         self.diagnostics: dict[str, list[Json]] = {}
+        self.versions: dict[str, int | None] = {}  # Told since the last edit, not yet asked for.
         self.number = 0
         threading.Thread(target=self._read, daemon=True).start()
         self.capabilities = self.request(
@@ -73,9 +74,12 @@ class Client:
             if message["method"] == "textDocument/publishDiagnostics":
                 params = message["params"]
                 self.diagnostics[params["uri"]] = params["diagnostics"]
+                self.versions[params["uri"]] = params.get("version")
         return message
 
     def notify(self, method: str, **params: Any) -> None:
+        if method in ("textDocument/didOpen", "textDocument/didChange"):
+            self.versions.pop(params.get("textDocument", {}).get("uri", ""), None)
         self.send({"method": method, "params": params})
 
     def ask(self, method: str, **params: Any) -> Json:
@@ -111,16 +115,15 @@ class Client:
         return self.published(uri, version)
 
     def published(self, uri: str, version: int | None) -> list[Json]:
-        """The diagnostics of one version, once they come."""
-        while True:
-            message = self.take()
-            params = message.get("params", {})
-            if (
-                message.get("method") == "textDocument/publishDiagnostics"
-                and params["uri"] == uri
-                and params.get("version") == version
-            ):
-                return self.diagnostics[uri]
+        """The diagnostics of one version, once they come.
+
+        They may have come already, while an answer was waited for: the server tells them when
+        it has nothing else to do, be that before or after it read the request.
+        """
+        while uri not in self.versions or self.versions[uri] != version:
+            self.take()
+        del self.versions[uri]
+        return self.diagnostics[uri]
 
     def at(self, method: str, uri: str, line: int, character: int, **more: Any) -> Any:
         position = {"line": line, "character": character}
