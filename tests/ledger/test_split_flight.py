@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hypothesis import given
 from hypothesis import strategies as st
-from parlay.compiler.ledger.memory.flight import LISTED, halves
+from parlay.compiler.ledger.memory.flight import ORDERS, halves
 from parlay.compiler.spec.schema import Setting
 from parlay.runtime.timeline import Action
-
-Lists = Callable[[int, int, int], list[Action]]
 
 
 @given(st.data())
 def test_the_fullest_moment_of_each_kind_is_found(data: st.DataObject) -> None:
     """Two microbatches a rank show all that a list of any length holds."""
-    name = data.draw(st.sampled_from(sorted(set(LISTED) - {"dualpipe"})))
+    name = data.draw(st.sampled_from(sorted(set(ORDERS) - {"dualpipe"})))
     pp = data.draw(st.integers(2, 6))
     least = 2 * pp if name == "dualpipe_v" else 1
     microbatches = data.draw(st.integers(least, 7 * pp))
@@ -27,7 +23,7 @@ def test_the_fullest_moment_of_each_kind_is_found(data: st.DataObject) -> None:
     found = halves(
         Setting(name), pp=pp, microbatches=microbatches, stage=stage, whole=whole, late=late
     )
-    most = _played(LISTED[name](pp, microbatches, stage), pp, whole, late)
+    most = _played(ORDERS[name](pp, microbatches, stage).actions(), pp, whole, late)
     for chunk in range(chunks):
         kind = "I" if found.splits[chunk] else "B"
         told = (found.forward, found.before, found.after, found.weights)

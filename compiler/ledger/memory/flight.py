@@ -1,7 +1,8 @@
 """How many microbatches of each chunk a pipeline rank holds when it holds most.
 
-Counted from the schedules' action lists: in closed form where one is known (a test holds it against
-the lists), else from one rank's list over as many microbatches as reach the steady state.
+Counted from the order that the schedule gives one rank: in closed form where one is known (a test
+holds it against every action), else part by part, over as many microbatches as reach the steady
+state.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Final, NamedTuple
 from parlay.compiler.spec.schema import Setting
 from parlay.runtime import timeline_split as split
 
-LISTED: Final = {
-    "zero_bubble": split.zero_bubble_actions,
-    "zbv": split.zbv_actions,
-    "dualpipe_v": split.dualpipe_v_actions,
-    "dualpipe": split.dualpipe_actions,
+ORDERS: Final = {
+    "zero_bubble": split.zero_bubble_order,
+    "zbv": split.zbv_order,
+    "dualpipe_v": split.dualpipe_v_order,
+    "dualpipe": split.dualpipe_order,
 }
 
 ENOUGH: Final = 2
-"""Microbatches a rank after which a list holds nothing that it did not hold before."""
+"""Microbatches a rank after which an order holds nothing that it did not hold before."""
 
 
 def in_flight(
@@ -129,36 +130,45 @@ FIELD: Final = 20
 def _states(
     name: str, pp: int, microbatches: int, stage: int
 ) -> Mapping[tuple[str, int], Sequence[State]]:
-    """What one rank's list holds after a forward of a chunk (`F`), before and after either kind of
+    """What one rank holds after a forward of a chunk (`F`), before and after either kind of
     its backwards, and before weight gradients that were put off (`W`); `held` after any forward,
     whether whole or put off. Without those that hold no more of anything than another one does."""
-    actions = LISTED[name](pp, microbatches, stage)
-    chunks = 1 + max(action.stage for action in actions) // pp
-    whole = [1 << FIELD * chunk for chunk in range(chunks)]
+    order = ORDERS[name](pp, microbatches, stage)
+    places = [each // pp for each in order.stages]
+    chunks = len(places)
+    whole = [1 << FIELD * place for place in places]
     late = [each << FIELD * chunks for each in whole]
     moments = ("F", "before I", "after I", "before B", "after B", "W")
     found: dict[str, list[dict[int, None]]] = {
         moment: [{} for _ in range(chunks)] for moment in moments
     }
-    forward, before_first, after_first, before, after, weights = found.values()
+    # By the order's chunks, which are those of the model or, at the far end of a mirror, not.
+    forward, before_first, after_first, before, after, weights = (
+        [row[place] for place in places] for row in found.values()
+    )
     forwards: dict[int, None] = {}
     now = 0
-    for kind, of, _ in actions:
-        chunk = of // pp
-        if kind == "F":
-            now += whole[chunk]
-            forward[chunk][now] = forwards[now] = None
-        elif kind == "W":
-            weights[chunk][now] = None
-            now -= late[chunk]
-        elif kind == "I":
-            before_first[chunk][now] = None
-            now += late[chunk] - whole[chunk]
-            after_first[chunk][now] = None
-        else:
-            before[chunk][now] = None
-            now -= whole[chunk]
-            after[chunk][now] = None
+    for times, steps in order.parts:
+        # What a part changes, it changes by as much each time: most is held the first or last time.
+        start = now
+        for time in range(min(times, 2)):
+            if time:
+                now += (times - 2) * (now - start)
+            for kind, chunk in steps:
+                if kind == "F":
+                    now += whole[chunk]
+                    forward[chunk][now] = forwards[now] = None
+                elif kind == "W":
+                    weights[chunk][now] = None
+                    now -= late[chunk]
+                elif kind == "I":
+                    before_first[chunk][now] = None
+                    now += late[chunk] - whole[chunk]
+                    after_first[chunk][now] = None
+                else:
+                    before[chunk][now] = None
+                    now -= whole[chunk]
+                    after[chunk][now] = None
     low = (1 << FIELD * chunks) - 1
     held = dict.fromkeys((each & low) + (each >> FIELD * chunks) for each in forwards)
     return {
@@ -170,7 +180,7 @@ def _states(
 
 def _undominated(states: Iterable[int], fields: int) -> list[State]:
     """Those that hold more of something than any other one, as tuples."""
-    top = sum(1 << FIELD * field + FIELD - 1 for field in range(fields))
+    top = _top_bits(fields)
     front: list[int] = []
     # The remainder is the sum of all counts. One that holds more in all comes first, so that only
     # what is kept can hold more of anything; a count that is larger borrows from its top bit.
@@ -182,6 +192,11 @@ def _undominated(states: Iterable[int], fields: int) -> list[State]:
             front.append(one)
     mask = (1 << FIELD) - 1
     return [tuple([state >> FIELD * field & mask for field in range(fields)]) for state in front]
+
+
+@cache
+def _top_bits(fields: int) -> int:
+    return sum(1 << FIELD * field + FIELD - 1 for field in range(fields))
 
 
 @cache
