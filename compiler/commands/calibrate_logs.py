@@ -4,7 +4,8 @@ nccl-tests prints a line a size under a header of its columns (`# size count typ
 algbw busbw #wrong …`), first out of place, then in place; which columns there are depends on the
 version and on the test, so they are found by the header. Its collective stands in `# Collective
 test starting: all_reduce_perf`, in the command line that a log may begin with, or in the file's
-name; its ranks are `#  Rank  0 … on HOST device …`. nvbandwidth prints a matrix for each test, with
+name; its ranks are `#  Rank  0 … on HOST device …`. Launchers and log collectors put a tag of their
+own before each line. nvbandwidth prints a matrix for each test, with
 its unit above it. Both write JSON too (`-J`, `--json`).
 """
 
@@ -41,7 +42,8 @@ FASTEST: Final = 1e15
 
 _PROGRAM: Final = re.compile(rf"(?<![a-z])({'|'.join(NAMES)})_perf")
 _NAMED: Final = re.compile(rf"(?<![a-z])({'|'.join(NAMES)})(?![a-z])")
-_TAG: Final = re.compile(r"^\s*(?:\[\d+,\d+\](?:<std\w+>)?:|\d+:)\s?")
+_HEAD: Final = re.compile(r"(?:^|\s)(size\s+count\s.*)")
+_ROW: Final = re.compile(r"(?:^|\s|:)(\d+\s+\d+\s+[a-z]\w*\s.*)")
 _RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
 _TIMES: Final = ("time", "cputime")
 
@@ -111,9 +113,7 @@ class _Test:
 def _nccl(text: str, log: Log, name: str) -> None:
     test = _Test(_program(name, _NAMED))
     nameless = 0
-    for raw in text.splitlines():
-        line = _TAG.sub("", raw)
-        words = line.lstrip("# \t").split()
+    for line in text.splitlines():
         if (program := _program(line, _PROGRAM)) is not None:
             if program != test.collective:
                 test = _Test(program)
@@ -122,9 +122,10 @@ def _nccl(text: str, log: Log, name: str) -> None:
         elif (rank := _RANK.search(line)) is not None:
             test.ranks[int(rank[1][:9])] = rank[2]
             log.device = log.device or rank[3].strip() or None
-        elif words[:2] == ["size", "count"]:
-            test.columns = words
-        elif len(words) > 4 and words[0].isdigit() and words[1].isdigit() and test.columns:
+        elif (head := _HEAD.search(line)) is not None:
+            test.columns = head[1].split()
+        elif test.columns and (row := _ROW.search(line)) is not None:
+            words = row[1].split()
             at = next((i for i, word in enumerate(test.columns) if word in _TIMES), len(words))
             if at + 2 >= len(words) or len(log.points) > MOST_POINTS:
                 continue

@@ -79,7 +79,18 @@ def test_columns_are_found_by_their_header(program: str, head: str, row: str, mi
     assert found.bytes == int(row.split()[0])
 
 
-@pytest.mark.parametrize("tag", ["[1,0]<stdout>:", "0: ", "[1,0]<stdout>: "])
+TAGS = (
+    "[1,0]<stdout>:",
+    "[1,0]<stdout>: ",
+    "0: ",
+    "node17: ",
+    "node17 | ",
+    "[pod/nccl-launcher-x7/test] ",
+    "2025-03-01T10:20:30.123456Z stdout F ",
+)
+
+
+@pytest.mark.parametrize("tag", TAGS)
 def test_launchers_put_their_tags_before_lines(tag: str) -> None:
     text = log("all_reduce", *LARGE["all_reduce"][:2])
     tagged = "".join(f"{tag}{line}" for line in text.splitlines(keepends=True))
