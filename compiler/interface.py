@@ -70,7 +70,8 @@ def ledger(path: _Path, formulas: bool, text: str | None) -> dict[str, Any]:
         document = ledger_json(book, formulas=formulas)
         document["asserts"] = asserts_json(judge(phase, book, job.sources))
         phases.append(plain(document))
-    return {"version": 1, "files": [{"file": str(job.path), "phases": phases}]}
+    entry = file_entry(str(job.path), job.diagnostics, job.sources)
+    return {"version": 1, "files": [{**entry, "phases": phases, "error": None}]}
 
 
 def plan(

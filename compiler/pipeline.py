@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from parlay.compiler.project import FilePresets, Imports, project_root, reader
+from parlay.compiler.project import DASH, STDIN, FilePresets, Imports, project_root, reader
 from parlay.compiler.spec.resolve import Phase, resolve
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic, Severity
@@ -55,8 +55,9 @@ NO_TEXTS: Final[Mapping[Path, str]] = MappingProxyType({})
 def load(path: Path, texts: Mapping[Path, str] = NO_TEXTS) -> Job:
     """Read, parse and resolve one file and what it imports.
 
-    `texts` stand in place of what the files at their (resolved) paths hold.
+    `texts` stand in place of what the files at their (resolved) paths hold; `-` is stdin.
     """
+    path = STDIN if path == DASH else path
     shown, read = str(path), reader(texts)
     source, told = read(path, shown)
     if source is None:

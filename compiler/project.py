@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from parlay.compiler import catalog
 from parlay.dsl import syntax
 from parlay.dsl.diagnostics import Diagnostic, error
 from parlay.dsl.parse import parse
-from parlay.dsl.read import decode, read
+from parlay.dsl.read import LARGEST, decode, read
 from parlay.dsl.source import Source
 
 MOST_FILES = 256
+DASH: Final = Path("-")
+"""What a command line says for stdin."""
+STDIN: Final = Path("<stdin>")
+"""The name of a job that came over stdin; what it imports counts from the current folder."""
 
 Read = Callable[[Path, str], "tuple[Source | None, tuple[Diagnostic, ...]]"]
 """Reads the file at a path under the name that diagnostics print."""
@@ -25,10 +31,23 @@ def reader(texts: Mapping[Path, str]) -> Read:
     def read_one(path: Path, shown: str) -> tuple[Source | None, tuple[Diagnostic, ...]]:
         text = texts.get(Path(os.path.realpath(path))) if texts else None
         if text is None:
-            return read(path, shown=shown)
+            return decode(shown, _stdin()) if path == STDIN else read(path, shown=shown)
         return decode(shown, text.encode("utf-8", "surrogatepass"))
 
     return read_one
+
+
+_taken: tuple[object, bytes] | None = None
+"""A stream that was read to its end, and what it had: a command may ask for its file again."""
+
+
+def _stdin() -> bytes:
+    """What comes over stdin, read once; never more than a file may have, and a byte."""
+    global _taken
+    if _taken is None or _taken[0] is not sys.stdin:
+        stream = sys.stdin
+        _taken = stream, stream.buffer.read(LARGEST + 1) if stream is not None else b""
+    return _taken[1]
 
 
 def project_root(path: Path) -> Path:

@@ -84,6 +84,14 @@ def _unheard(failure: OSError) -> NoReturn:
     sys.exit(1)
 
 
+def _document(words: str, status: int) -> None:
+    """Where JSON is asked for, the document of a command that did not come to its own."""
+    if "--json" in sys.argv[1:]:
+        from parlay.compiler.commands.printing import failed
+
+        failed(words=words, json=True, status=status)
+
+
 def main() -> NoReturn:
     """The console script: a fault of Parlay's own ends in one line and exit 70."""
     for stream in (sys.stdout, sys.stderr):
@@ -98,6 +106,10 @@ def main() -> NoReturn:
             app(prog_name="parlay")
         except SystemExit as end:
             status = end.code
+            # Typer raises it while it tells what is wrong with the command line.
+            wrong = getattr(end.__context__, "format_message", None)
+            if wrong is not None:
+                _document(wrong(), 2)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has gone; nothing is left to say.
@@ -111,10 +123,10 @@ def main() -> NoReturn:
         if isinstance(fault, OSError) and fault.errno in FULL:
             _unheard(fault)
         words = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
-        print(
-            f"parlay: a fault of its own ({words}); please report the file and this line. "
-            "PARLAY_TRACEBACK=1 shows where.",
-            file=sys.stderr,
+        words = (
+            f"a fault of its own ({words}); please report the file and this line. "
+            "PARLAY_TRACEBACK=1 shows where."
         )
-        status = 70
+        print(f"parlay: {words}", file=sys.stderr)
+        _document(words, status := 70)
     sys.exit(status)

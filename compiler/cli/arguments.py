@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 from parlay.compiler.commands import complete
 
-File = Annotated[Path, typer.Argument(help="A .par file.", show_default=False)]
-Files = Annotated[list[Path], typer.Argument(help=".par files.", show_default=False)]
+DASH: Final = Path("-")
+File = Annotated[Path, typer.Argument(help="A .par file; - is stdin.", show_default=False)]
+Files = Annotated[list[Path], typer.Argument(help=".par files; - is stdin.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 Targets = Annotated[
     list[str] | None,
@@ -29,6 +31,12 @@ def known(targets: list[str]) -> list[str]:
             names = ", ".join(TARGETS)
             raise typer.BadParameter(f"no target is called {target!r}; there are: {names}")
     return targets
+
+
+def changeable(files: Iterable[Path], option: str) -> None:
+    """Wrong usage where what `option` would change, or wait for, is stdin."""
+    if DASH in files:
+        raise typer.BadParameter(f"{option} needs a file, and - is stdin")
 
 
 def leave(status: int) -> NoReturn:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from parlay.compiler.cli.arguments import File, Files, Json, Targets, known, leave
+from parlay.compiler.cli.arguments import File, Files, Json, Targets, changeable, known, leave
 from parlay.compiler.commands import complete
 
 
@@ -33,6 +33,8 @@ def check(
 
     if json and format not in (Format.terminal, Format.json):
         raise typer.BadParameter(f"--json and --format {format.value} ask for two things")
+    for option, wanted in (("--fix", fix), ("--watch", watch)):
+        changeable(files if wanted else (), option)
     how = "json" if json else format.value
     leave(run(files, known(target or []), how, fix=fix, watch=watch))
 
@@ -160,6 +162,7 @@ def plan(
     """Choose what a file leaves `auto`: the best layout, and why the others lost."""
     from parlay.compiler.commands.plan import run
 
+    changeable([file] if write else (), "--write")
     leave(
         run(
             file,

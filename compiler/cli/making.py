@@ -49,7 +49,9 @@ def compile_(
             autocompletion=complete.targets,
         ),
     ],
-    file: Annotated[Path | None, typer.Argument(help="A .par file.", show_default=False)] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A .par file; - is stdin.", show_default=False)
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The output folder.")] = Path("out"),
     vendor: Annotated[
         bool, typer.Option("--vendor", help="Copy the runtime beside the code that calls it.")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read
 from parlay.compiler.commands.calibration import calibration, doubtful, unused
-from parlay.compiler.commands.printing import print_json
+from parlay.compiler.commands.printing import failed, print_json
 from parlay.compiler.commands.rewrite import written
 from parlay.compiler.output import MADE_BY
 from parlay.dsl.diagnostics.cells import harmless
@@ -34,17 +34,18 @@ def run(
 ) -> int:
     """Prints the figures and the fields of a `.par` that they stand for."""
     if not logs and ranks > MOST_RANKS:
-        print(f"parlay: {ranks} ranks are more than the {MOST_RANKS} of a node", file=sys.stderr)
-        return 1
+        words = f"{ranks} ranks are more than the {MOST_RANKS} of a node"
+        print(f"parlay: {words}", file=sys.stderr)
+        return failed(words=words, json=json)
     document = from_logs(logs) if logs else measured(ranks)
     if isinstance(document, str):
         print(f"parlay: {harmless(document)}", file=sys.stderr)
-        return 1
+        return failed(words=document, json=json)
     document[MADE_BY] = BY
     if out is not None and not written(
         out, jsonlib.dumps(document, indent=1) + "\n", by=BY, force=force
     ):
-        return 1
+        return failed(words=f"{out} was not written", json=json)
     if json:
         print_json(document)
     else:

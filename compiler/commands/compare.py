@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import incomplete, plain, priced, print_json
+from parlay.compiler.commands.printing import failed, has_figures, plain, priced, print_json
 from parlay.compiler.ledger.time import TimeLine, priceable, time_of
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
@@ -68,22 +68,23 @@ def run(file: Path, metrics: Sequence[Path], *, json: bool = False) -> int:
     any other number, 1 where a step cannot be predicted or a file is no metrics.
     """
     job = priced(file)
-    if job is None:
-        return 1
+    if not has_figures(job):
+        return failed(job, json=json)
     if len(metrics) not in (1, len(job.phases)):
         phases = "phase" if len(job.phases) == 1 else "phases"
-        print(
-            f"parlay: {len(metrics)} files of metrics for {len(job.phases)} {phases}: one is "
-            "needed, or one a phase in their order",
-            file=sys.stderr,
+        words = (
+            f"{len(metrics)} files of metrics for {len(job.phases)} {phases}: one is needed, or "
+            "one a phase in their order"
         )
-        return 2
+        print(f"parlay: {words}", file=sys.stderr)
+        return failed(job, words=words, json=json, status=2)
     found: list[Beside] = []
     for number, phase in enumerate(job.phases):
         path = metrics[number if len(metrics) > 1 else 0]
         beside = _beside(job, phase, path)
-        if beside is None:
-            return 1
+        if isinstance(beside, str):
+            print(f"parlay: {harmless(beside)}", file=sys.stderr)
+            return failed(job, words=beside, json=json)
         found.append(beside)
     if json:
         print_json(_document(found))
@@ -92,24 +93,20 @@ def run(file: Path, metrics: Sequence[Path], *, json: bool = False) -> int:
     return 1 if job.errors else 0
 
 
-def _beside(job: pipeline.Job, phase: Phase, metrics: Path) -> Beside | None:
-    """A phase beside a file; None where that was told to be impossible."""
+def _beside(job: pipeline.Job, phase: Phase, metrics: Path) -> Beside | str:
+    """A phase beside a file, or why there is none."""
     layout = pipeline.lay_out(phase)
     train = phase.spec.train
     if layout is None or train is None or not layout.stages:
-        incomplete(job, "a step needs a model with a shape, a cluster, every degree and `train`")
-        return None
+        return f"{job.path}: a step needs a model with a shape, a cluster, every degree and `train`"
     if not priceable(phase.spec):
-        print(
-            f"parlay: {job.path} states no peak and memory bandwidth of its GPU, so that no step "
-            "is predicted; `parlay calibrate -o FILE` measures them",
-            file=sys.stderr,
+        return (
+            f"{job.path} states no peak and memory bandwidth of its GPU, so that no step is "
+            "predicted; `parlay calibrate -o FILE` measures them"
         )
-        return None
     lines = read(metrics)
     if isinstance(lines, str):
-        print(f"parlay: {harmless(lines)}", file=sys.stderr)
-        return None
+        return lines
     figures = tuple(compared(time_of(phase.spec, layout), lines))
     taken = tokens_of(lines)
     tokens = None if taken is None else (train.global_batch * train.seq, taken)

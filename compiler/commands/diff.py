@@ -9,7 +9,14 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
-from parlay.compiler.commands.printing import incomplete, plain, priced, print_json
+from parlay.compiler.commands.printing import (
+    failed,
+    has_figures,
+    incomplete,
+    plain,
+    priced,
+    print_json,
+)
 from parlay.compiler.ledger.differences import Change, changes
 from parlay.compiler.ledger.document import Ledger, ledger
 from parlay.compiler.ledger.reload import Reload, reload
@@ -18,25 +25,27 @@ from parlay.dsl.units import Dimension
 from parlay.dsl.units import show as words
 
 PART = Fraction(1, 10**6)
+NEEDS = "a difference needs a model, a cluster and every degree"
 
 
 def run(a: Path, b: Path, gates: Sequence[Gate], *, json: bool = False) -> int:
     """Prints the changes phase by phase; 1 where a file has no ledger or a gate holds."""
     jobs = [priced(path) for path in dict.fromkeys((a, b))]
-    first, second = (_books(job) if job is not None else None for job in (jobs[0], jobs[-1]))
+    first, second = (_books(job) if has_figures(job) else None for job in (jobs[0], jobs[-1]))
     if first is None or second is None:
-        return 1
+        return failed(*jobs, words="" if any(job.errors for job in jobs) else NEEDS, json=json)
     phases = [_phase(name, first.get(name), second.get(name)) for name in {**first, **second}]
-    failed = [_judged(gate, phase) for gate in gates for phase in phases]
+    judged = [_judged(gate, phase) for gate in gates for phase in phases]
     for each in phases:
         each.pop("figures")
-    document = {"version": 1, "a": str(a), "b": str(b), "phases": phases, "fail_if": failed}
+    names = str(jobs[0].path), str(jobs[-1].path)
+    document = {"version": 1, "a": names[0], "b": names[1], "phases": phases, "fail_if": judged}
     if json:
         print_json(document)
     else:
         _print(document)
-    wrong = any(job.errors for job in jobs if job is not None)
-    return 1 if wrong or any(each["fails"] for each in failed) else 0
+    wrong = any(job.errors for job in jobs)
+    return 1 if wrong or any(each["fails"] for each in judged) else 0
 
 
 def _books(job: pipeline.Job) -> dict[str, Ledger] | None:
@@ -44,7 +53,7 @@ def _books(job: pipeline.Job) -> dict[str, Ledger] | None:
     for phase in job.phases:
         layout = pipeline.lay_out(phase)
         if layout is None or phase.open or phase.spec.model is None:
-            incomplete(job, "a difference needs a model, a cluster and every degree")
+            incomplete(job, NEEDS)
             return None
         found[phase.name] = ledger(phase, layout)
     return found

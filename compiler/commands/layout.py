@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import incomplete, print_json
+from parlay.compiler.commands.printing import failed, incomplete, print_json
 from parlay.compiler.layout import Layout, Stage, to_json
 from parlay.compiler.layout.describe import telling_kinds
 from parlay.compiler.spec.resolve import Phase
@@ -24,13 +24,13 @@ def run(file: Path, *, rank: int | None, groups: bool, json: bool) -> int:
     job = pipeline.load(file)
     layouts = [(phase, pipeline.lay_out(phase)) for phase in job.phases]
     if job.errors or any(layout is None for _, layout in layouts):
-        incomplete(job, "a layout needs a cluster and every degree")
-        return 1
+        return incomplete(job, "a layout needs a cluster and every degree", json=json)
     known = [(phase, layout) for phase, layout in layouts if layout is not None]
     if rank is not None and not any(0 <= rank < layout.world for _, layout in known):
         most = max(layout.world for _, layout in known)
-        print(f"parlay: there is no rank {rank}: {most:,} ranks, counted from 0", file=sys.stderr)
-        return 2
+        words = f"there is no rank {rank}: {most:,} ranks, counted from 0"
+        print(f"parlay: {words}", file=sys.stderr)
+        return failed(job, words=words, json=json, status=2)
     if json:
         documents = [
             to_json(layout, name=phase.name, groups=groups, rank=_in(layout, rank))

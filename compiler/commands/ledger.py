@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_accounts import print_communication, print_memory, size_of
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling, print_time
-from parlay.compiler.commands.printing import incomplete, plain, priced, print_json, show
+from parlay.compiler.commands.printing import (
+    has_figures,
+    incomplete,
+    plain,
+    priced,
+    print_json,
+    show,
+)
 from parlay.compiler.commands.scaling import Point, scaling
 from parlay.compiler.commands.scaling import to_json as scaling_to_json
 from parlay.compiler.ledger.asserts import Judgement, judge
@@ -37,6 +44,17 @@ class Account:
     scaling: tuple[Point, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One file: its phases' accounts, what is told of it, and `words` where no rule says why it
+    has none."""
+
+    job: pipeline.Job
+    accounts: Sequence[Account] = ()
+    words: str = ""
+    failed: bool = False
+
+
 def run(
     files: Sequence[Path],
     targets: Sequence[str] = (),
@@ -51,42 +69,41 @@ def run(
     1 where a file has errors, `at` is a speed that no GPU has, or one of `targets` cannot express
     the file. Errors that leave it its figures are told beside them.
     """
-    books: list[tuple[Path, list[Account]]] = []
-    failed = False
-    for path in dict.fromkeys(files):
-        job = priced(path, at=at)
-        if job is None:
-            return 1
-        failed |= bool(job.errors) | _refused_by(targets, job)
-        job = _priced_by(targets, job)
-        accounts, told = [], list[Diagnostic]()
-        for phase in job.phases:
-            layout = pipeline.lay_out(phase)
-            if layout is None or phase.open or phase.spec.model is None:
-                incomplete(job, _lacks(phase, path))
-                return 1
-            book = ledger(phase, layout, stated=at)
-            too_fast = beyond_peak(phase, book)
-            if too_fast is not None:
-                show([replace(job, diagnostics=(too_fast,))], summary=True, stream=sys.stderr)
-                return 1
-            judgement = judge(phase, book, job.sources)
-            told += (each for each in judgement.diagnostics if each not in job.diagnostics)
-            accounts.append(Account(book, judgement, scaling(phase, book, nodes)))
-        if told:
-            failed = True
-            told = list(dict.fromkeys(told))
-            show([replace(job, diagnostics=tuple(told))], summary=True, stream=sys.stderr)
-        books.append((path, accounts))
+    told = [_told(path, targets, nodes, at) for path in dict.fromkeys(files)]
     if json:
-        documents = [
-            {"file": str(path), "phases": [document(each, formulas=formulas) for each in accounts]}
-            for path, accounts in books
-        ]
-        print_json({"version": 1, "files": documents})
+        print_json({"version": 1, "files": [_entry(each, formulas=formulas) for each in told]})
     else:
-        _print(books, formulas=formulas)
-    return 1 if failed else 0
+        _print([(each.job.path, each.accounts) for each in told], formulas=formulas)
+    return 1 if any(each.failed for each in told) else 0
+
+
+def _told(path: Path, targets: Sequence[str], nodes: Sequence[int], at: Quantity | None) -> Told:
+    """The accounts of one file; what is wrong with it is told on stderr."""
+    job = priced(path, at=at)
+    if not has_figures(job):
+        return Told(job, failed=True)
+    refusals = _refused_by(targets, job)
+    shown = _priced_by(targets, job)
+    accounts, wrong = [], list[Diagnostic]()
+    for phase in shown.phases:
+        layout = pipeline.lay_out(phase)
+        if layout is None or phase.open or phase.spec.model is None:
+            words = _lacks(phase, path)
+            incomplete(job, words)
+            return Told(pipeline.checked(job), words="" if job.errors else words, failed=True)
+        book = ledger(phase, layout, stated=at)
+        too_fast = beyond_peak(phase, book)
+        if too_fast is not None:
+            show([replace(job, diagnostics=(too_fast,))], summary=True, stream=sys.stderr)
+            return Told(replace(job, diagnostics=(*job.diagnostics, too_fast)), failed=True)
+        judgement = judge(phase, book, job.sources)
+        wrong += (each for each in judgement.diagnostics if each not in job.diagnostics)
+        accounts.append(Account(book, judgement, scaling(phase, book, nodes)))
+    wrong = list(dict.fromkeys(wrong))
+    if wrong:
+        show([replace(job, diagnostics=tuple(wrong))], summary=True, stream=sys.stderr)
+    whole = replace(job, diagnostics=(*job.diagnostics, *refusals, *wrong))
+    return Told(whole, accounts, failed=bool(whole.errors))
 
 
 SOFTWARE: Final = {
@@ -111,15 +128,24 @@ def _of_stack(phase: Phase, stacks: Sequence[str]) -> Phase:
     return replace(phase, spec=replace(phase.spec, train=replace(train, stack=stacks[0])))
 
 
-def _refused_by(targets: Sequence[str], job: pipeline.Job) -> bool:
-    """Whether a target cannot express the job; what it says is told on stderr, with warnings."""
+def _refused_by(targets: Sequence[str], job: pipeline.Job) -> list[Diagnostic]:
+    """What the targets say of the job, told on stderr too: what they cannot express, warnings."""
     if not targets:
-        return False
+        return []
     of_all = pipeline.check(job.path, targets).diagnostics
     told = [each for each in of_all if each not in job.diagnostics]
     of_targets = replace(job, diagnostics=tuple(told))
     show([of_targets], summary=bool(told), stream=sys.stderr)
-    return bool(of_targets.errors)
+    return told
+
+
+def _entry(each: Told, *, formulas: bool) -> dict[str, Any]:
+    """One file of the document of `--json`; without figures it has no phases."""
+    from parlay.dsl.diagnostics.to_json import file_entry
+
+    entry = file_entry(str(each.job.path), each.job.diagnostics, each.job.sources)
+    phases = [document(account, formulas=formulas) for account in each.accounts]
+    return {"file": entry["file"], "phases": phases, "error": each.words or None} | entry
 
 
 def document(each: Account, *, formulas: bool) -> dict[str, Any]:
@@ -136,7 +162,7 @@ def _lacks(phase: Phase, path: Path) -> str:
     return "the ledger needs a model and a cluster"
 
 
-def _print(books: Sequence[tuple[Path, list[Account]]], *, formulas: bool) -> None:
+def _print(books: Sequence[tuple[Path, Sequence[Account]]], *, formulas: bool) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -172,6 +198,9 @@ def _closing(console: Console, each: Ledger) -> None:
 
     time, run = each.time, each.run
     console.print()
+    train, model = each.spec.train, each.spec.model
+    if train is not None and train.lora is not None and model is not None and model.layers is None:
+        console.print("adapters are not counted: they follow from shapes, which `params` has not")
     if time is not None:
         mfu = "" if time.mfu is None else f", MFU {time.mfu:.1%}"
         band = f"± {time.band:.0%}" if time.band else "as stated"

@@ -12,12 +12,13 @@ from parlay.compiler import pipeline
 from parlay.compiler.commands.fix import apply
 from parlay.compiler.commands.plan_tables import Load, longer, print_loads, print_plan
 from parlay.compiler.commands.plan_writing import edits_of
-from parlay.compiler.commands.printing import print_json, refused, show
+from parlay.compiler.commands.printing import failed, print_json, refused, show
 from parlay.compiler.commands.rewrite import reason, rewrite
 from parlay.compiler.ledger.goodput import checkpoint_bytes
 from parlay.compiler.ledger.reload import Placed, reload
 from parlay.compiler.planner import MOST, Candidate, Plan, layouts, mfu, plan, settled, spelling
 from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.diagnostics.cells import harmless
 
 
 def run(
@@ -36,11 +37,11 @@ def run(
     """
     job = pipeline.checked(pipeline.load(path), targets)
     if refused(job):
-        return 1
+        return failed(job, json=json)
     chosen = planned(job.phases, phase)
     if isinstance(chosen, str):
-        print(f"{path}: {chosen}", file=sys.stderr)
-        return 1
+        print(f"{harmless(str(path))}: {chosen}", file=sys.stderr)
+        return failed(job, words=chosen, json=json)
     plans = [
         plan(each, job.sources, objective=objective, most=top, targets=targets) for each in chosen
     ]

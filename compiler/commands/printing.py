@@ -21,9 +21,26 @@ if TYPE_CHECKING:
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on stdout."""
-    json.dump(document, sys.stdout, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
+    """One JSON document on stdout, whole or not at all."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def failed(*jobs: Job, words: str = "", json: bool, status: int = 1) -> int:
+    """The status of a command that has no answer; with `json` its document, of why, on stdout.
+
+    What people read of it has been told on stderr: the diagnostics of `jobs`, or `words`.
+    """
+    if json:
+        print_json(failure(jobs, words, status=status))
+    return status
+
+
+def failure(jobs: Sequence[Job], words: str, *, status: int) -> dict[str, Any]:
+    """The document in place of the one asked for: the files as `check --json` tells them."""
+    from parlay.dsl.diagnostics.to_json import file_entry
+
+    files = [file_entry(str(job.path), job.diagnostics, job.sources) for job in jobs]
+    return {"version": 1, "status": status, "error": words or None, "files": files}
 
 
 def colored(stream: TextIO) -> bool:
@@ -60,24 +77,31 @@ PRICED: Final = "MNAW"
 whose numbers do not divide has none that could be believed."""
 
 
-def priced(path: Path, *, at: Quantity | None = None) -> Job | None:
-    """The job of a file with its diagnostics; None, its errors told, where it has no figures.
+def priced(path: Path, *, at: Quantity | None = None) -> Job:
+    """The job of a file with its diagnostics, its errors told.
 
-    Errors that leave it its figures are told as well: what is then printed is of a job that does
+    Of errors that leave it its figures (`has_figures`) what is then printed is of a job that does
     not run, and `1 if job.errors` is how the command ends. Asserts are judged at the speed `at`.
     """
     job = checked(load(path), at=at)
     refused(replace(job, diagnostics=job.errors))
-    return job if all(each.code[0] in PRICED for each in job.errors) else None
+    return job
 
 
-def incomplete(job: Job, needs: str) -> None:
+def has_figures(job: Job) -> bool:
+    """Whether the errors of a job, if it has any, leave it figures that can be believed."""
+    return all(each.code[0] in PRICED for each in job.errors)
+
+
+def incomplete(job: Job, needs: str, *, json: bool = False) -> int:
     """Tells why a job without errors of its text has no answer: what the rules say, else `needs`.
 
     A file of one block alone is a good file, to be imported; for more than `check` it is too
-    little, which no rule says.
+    little, which no rule says. Gives the status.
     """
     job = checked(job)
     show([job], summary=True, stream=sys.stderr)
-    if not job.errors:
-        print(f"parlay: {harmless(str(job.path))}: {needs}", file=sys.stderr)
+    words = "" if job.errors else f"{job.path}: {needs}"
+    if words:
+        print(f"parlay: {harmless(words)}", file=sys.stderr)
+    return failed(job, words=words, json=json)

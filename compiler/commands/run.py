@@ -19,6 +19,7 @@ from parlay.compiler.output import write_folder
 
 MOST_RANKS: Final = 16
 """More processes than this only wait for each other on one machine."""
+NO_TORCH: Final = "this command needs torch: pip install 'parlay[torch]'"
 
 
 def run(file: Path, *, out: Path | None, steps: int | None, resume: bool) -> int:
@@ -40,8 +41,9 @@ def run(file: Path, *, out: Path | None, steps: int | None, resume: bool) -> int
             file=sys.stderr,
         )
         return 1
-    folder = (out or Path("runs") / file.stem).absolute()
-    asked = json.loads(emission.files_of("torch")["plan.json"]).get("checkpoint")
+    folder = (out or Path("runs") / job.path.stem.strip("<>")).absolute()
+    plan = json.loads(emission.files_of("torch")["plan.json"])
+    asked = plan.get("checkpoint")
     saves = _saves(folder / asked["path"]) if asked else []
     if told := _about_saves(saves, asked=asked is not None, resume=resume):
         print(f"parlay: {told}", file=sys.stderr)
@@ -59,6 +61,8 @@ def run(file: Path, *, out: Path | None, steps: int | None, resume: bool) -> int
             file=sys.stderr,
         )
         return 1
+    if "tokenizer" in plan["data"] and (status := _prepare(folder / "torch")):
+        return status
     total = job.phases[0].spec.train.steps  # type: ignore[union-attr]
     start = int(saves[-1].name.removeprefix("step-")) if saves else 0
     return _train(folder, layout.world, total, start=start if resume else None)
@@ -85,7 +89,7 @@ def torch_found() -> bool:
     """Whether torch is installed; says what to install if not."""
     if find_spec("torch") is not None:
         return True
-    print("parlay: this command needs torch: pip install 'parlay[torch]'", file=sys.stderr)
+    print(f"parlay: {NO_TORCH}", file=sys.stderr)
     return False
 
 
@@ -97,6 +101,11 @@ def _with_steps(job: pipeline.Job, steps: int) -> pipeline.Job:
         for phase in job.phases
     )
     return replace(job, phases=phases)
+
+
+def _prepare(code: Path) -> int:
+    """Makes tokens of the job's text, where that was not done; the status of doing it."""
+    return subprocess.call([sys.executable, "-m", "parlay.runtime.prepare", str(code)])
 
 
 def _train(folder: Path, ranks: int, steps: int | None, *, start: int | None) -> int:

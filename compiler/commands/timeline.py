@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from parlay.compiler import pipeline
-from parlay.compiler.commands.printing import priced, show
+from parlay.compiler.commands.printing import has_figures, priced, show
 from parlay.compiler.commands.rewrite import written
 from parlay.compiler.ledger.time import priceable
 from parlay.compiler.ledger.time.trace import trace
@@ -28,7 +28,7 @@ def run(
 ) -> int:
     """Writes the trace of one phase's step to `out`; 1 where it has none, or the file errors."""
     job = priced(file)
-    if job is None:
+    if not has_figures(job):
         return 1
     found = next((each for each in job.phases if each.name == phase), None)
     if found is None:

@@ -18,8 +18,8 @@ from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.vendored import differing
 from parlay.compiler.commands.compile import opened
 from parlay.compiler.commands.mesh_proof import mesh_failures
-from parlay.compiler.commands.printing import print_json, refused
-from parlay.compiler.commands.run import torch_found
+from parlay.compiler.commands.printing import failed, print_json, refused
+from parlay.compiler.commands.run import NO_TORCH, torch_found
 from parlay.dsl.diagnostics.cells import harmless
 
 TIMEOUT_S: Final = 300
@@ -28,26 +28,26 @@ TIMEOUT_S: Final = 300
 def run(file: Path, *, code: Path | None, json: bool) -> int:
     """Proves every phase's layout at a small size; 0 where all comparisons hold."""
     job = pipeline.check(file, ["torch"])
-    if refused(opened(job, "verify")) or not torch_found():
-        return 1
+    job = opened(job, "verify")
+    if refused(job) or not torch_found():
+        return failed(job, words="" if job.errors else NO_TORCH, json=json)
     if code is not None and (others := _other_runtime(code)):
-        print(
-            f"parlay: {harmless(str(code))} has a runtime of its own, and {', '.join(others)} "
-            "is not as the installed one that a proof runs; `parlay compile --vendor` copies it",
-            file=sys.stderr,
+        return _not_proved(
+            job,
+            f"{code} has a runtime of its own, and {', '.join(others)} is not as the installed "
+            "one that a proof runs; `parlay compile --vendor` copies it",
+            json=json,
         )
-        return 1
     results, mesh = [], []
     for phase in job.phases:
         layout = pipeline.lay_out(phase)
         assert layout is not None, "a clean check has a layout"
         emission = pipeline.emit(replace(job, phases=(phase,)), "torch")
-        if refused(replace(job, diagnostics=emission.diagnostics)):
-            return 1
+        if refused(told := replace(job, diagnostics=emission.diagnostics)):
+            return failed(told, json=json)
         files = emission.files_of("torch") if code is None else _as_it_stands(code)
         if files is None:
-            print(f"parlay: {code} is not a folder with train.py", file=sys.stderr)
-            return 1
+            return _not_proved(job, f"{code} is not a folder with train.py", json=json)
         plan = files.get("plan.json") or emission.files_of("torch")["plan.json"]
         structure = Structure.of(phase, layout, job.sources)
         mesh += mesh_failures(structure, files, plan)
@@ -58,6 +58,11 @@ def run(file: Path, *, code: Path | None, json: bool) -> int:
     else:
         _print(document)
     return 0 if document["passed"] else 1
+
+
+def _not_proved(job: pipeline.Job, words: str, *, json: bool) -> int:
+    print(f"parlay: {harmless(words)}", file=sys.stderr)
+    return failed(job, words=words, json=json)
 
 
 def _as_it_stands(folder: Path) -> dict[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,14 @@ def test_no_figures_of_what_does_not_divide(
     Path("good.par").write_text(CUT.replace("pp = 2", "pp = 2, zero = 1"))
     Path("metrics.jsonl").write_text('{"seconds": 2.0}\n')
     ended = parlay(*command)
-    assert (ended.status, ended.out) == (1, "")
+    assert ended.status == 1
     assert f"error[{code}]" in ended.err
+    if "--json" not in command:
+        assert ended.out == ""
+    else:
+        told = json.loads(ended.out)
+        assert not any(each.get("phases") for each in (told, *told["files"]))
+        assert code in {one["code"] for each in told["files"] for one in each["diagnostics"]}
     assert not Path("trace.json").exists()
 
 

@@ -205,8 +205,10 @@ def test_a_layout_that_is_none_goes_to_stderr(parlay: Any, tmp_path: Path) -> No
     path = tmp_path / "job.par"
     path.write_text('cluster { node from "dgx-h100" }\nparallel { tp = 3, dp = 3 }\n')
     ended = parlay("layout", path, "--json")
-    assert (ended.status, ended.out) == (1, "")
+    assert (ended.status, parlay("layout", path).out) == (1, "")
     assert "error[L201]" in ended.err
+    (told,) = document(ended)["files"]
+    assert [one["code"] for one in told["diagnostics"]] == ["L201"]
 
 
 # ── What runs on ranks ────────────────────────────────────────────────────────
