@@ -235,15 +235,13 @@ def _flex_block(q: Tensor, k: Tensor, v: Tensor, bend: Bend) -> tuple[Tensor, Te
     """`block` by FlexAttention: queries are counted from the first key."""
     first, last = (one - bend.columns.start for one in (bend.rows.start, bend.rows.stop))
     rows = (range(first, last),)
-    # Without a window none is farther than the last query is from the first key.
-    reach = bend.window or max(last, 1)
     at = _positions(q.shape[2], rows, q.device)
     out, aux = _flex()(
         q,
         k,
         v,
         score_mod=_bent(bend.cap, bend.slopes, at),
-        block_mask=_blocks(q.shape[2], reach, q.device, k.shape[2], rows),
+        block_mask=_blocks(q.shape[2], bend.window, q.device, k.shape[2], rows),
         enable_gqa=q.shape[1] != k.shape[1],
         return_aux=AuxRequest(lse=True),
     )
@@ -310,23 +308,29 @@ def _blocks(
     """Which blocks of keys each block of queries sees: in part, or whole.
 
     The same as `create_block_mask`, which would look at all pairs. Queries ascend in `rows`.
+    Positions are a tensor, and no number that a kernel would be compiled for: all blocks of a ring
+    have one kernel, of which torch compiles eight at the most before it computes without any.
     """
     t = s if keys is None else keys
-    reach = t if window is None else window
     at = _positions(s, rows, device)
 
-    def seen(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (j <= at[i]) & (at[i] - j < reach)
+    def before(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return j <= at[i]
+
+    def near(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (j <= at[i]) & (at[i] - j < window)
 
     starts = torch.arange(0, s, BLOCK, device=device)
     first, last = at[starts, None], at[(starts + BLOCK).clamp(max=s) - 1, None]
     left = torch.arange(0, t, BLOCK, device=device)
     right = left + BLOCK - 1
-    some = (left <= last) & (first - right < reach)
-    whole = (right <= first) & (last - left < reach)
+    some, whole = left <= last, right <= first
+    if window is not None:
+        some, whole = some & (first - right < window), whole & (last - left < window)
     whole &= (right < t) & (starts[:, None] + BLOCK <= s)
     lists = [part for kind in (some & ~whole, whole) for part in _listed(kind)]
-    return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=seen, seq_lengths=(s, t))
+    mask = before if window is None else near
+    return BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK, mask_mod=mask, seq_lengths=(s, t))
 
 
 def _positions(s: int, rows: tuple[range, ...], device: torch.device) -> Tensor:

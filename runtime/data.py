@@ -16,7 +16,8 @@ Where the plan holds a share of the windows out, these are the last ones of the 
 has the others.
 
 Formats:
-  text      a file read as bytes, or English text that CPython carries; document end 256
+  text      a file read as bytes, or English text that CPython carries; document end 256. With a
+            tokenizer, the tokens that `parlay.runtime.prepare` has made of it, as below
   tokens    raw little-endian uint16 or uint32, with a sidecar `NAME.json` beside `NAME.bin`:
             {"dtype": "uint16", "vocab": 50257, "end": 50256, "pad": null}
   megatron  `PATH.bin` and `PATH.idx`
@@ -34,6 +35,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from parlay.runtime import corpus
 from parlay.runtime.documents import Documents, by_end
 from parlay.runtime.plan import Plan
 
@@ -92,7 +94,8 @@ class Loader:
         )
         self.seed, self.vocab = plan.seed, plan.model.vocab
         self.shuffle = plan.data.get("shuffle", True)
-        self.stream = open_stream(plan.data.format, plan.data.path)
+        data = plan.data
+        self.stream = open_stream(data.format, data.path, tokenizer=data.get("tokenizer"))
         self.windows = (len(self.stream.tokens) - 1) // self.seq
         self.documents: Documents | None = None
         if not plan.data.get("packing", True):
@@ -193,7 +196,9 @@ def bounds_of(stream: TokenStream) -> np.ndarray[Any, Any]:
     return by_end(stream.tokens, stream.end)
 
 
-def open_stream(format: str, path: str | None) -> TokenStream:
+def open_stream(format: str, path: str | None, *, tokenizer: str | None = None) -> TokenStream:
+    if tokenizer is not None and path is not None:
+        return read_prepared(Path(path), Path(tokenizer))
     if format == "text":
         return read_text(path)
     if path is None:
@@ -230,6 +235,20 @@ def _own_text() -> list[bytes]:
         library = Path(sysconfig.get_path("stdlib"))
         return [file.read_bytes() for file in sorted(library.glob("*.py"))]
     return [topics[name].encode() for name in sorted(topics)]
+
+
+def read_prepared(path: Path, tokenizer: Path) -> TokenStream:
+    """The tokens that were made of a corpus."""
+    try:
+        tokens = corpus.prepared(path, corpus.tokenizer_file(tokenizer))
+    except corpus.CorpusError as error:
+        raise DataError(str(error)) from error
+    if not tokens.with_suffix(".json").is_file():
+        raise DataError(
+            f"{path} has not been tokenized by {tokenizer}, or has changed since: "
+            f"`python -m parlay.runtime.prepare CODE`, with the folder of train.py, does it"
+        )
+    return read_tokens(tokens)
 
 
 def read_tokens(path: Path) -> TokenStream:

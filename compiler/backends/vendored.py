@@ -16,8 +16,8 @@ FOLDER: Final = "parlay/runtime"
 
 
 def vendored(files: Mapping[str, str]) -> dict[str, str]:
-    """The runtime's modules that `files` import, those that their saves are converted by, and those
-    that these import, by their paths.
+    """The runtime's modules that `files` import, those that their data and their saves are
+    converted by, and those that these import, by their paths.
 
     Empty where none is imported: arguments and configurations of other frameworks run as they are.
     """
@@ -37,11 +37,14 @@ def vendored(files: Mapping[str, str]) -> dict[str, str]:
 
 COMMANDS: Final = {"lora": "merge", "hugging_face": "export"}
 """What is started on a run's saves, by the section of plan.json that they are for."""
+PREPARES: Final = "prepare"
+"""What is started before training, where text is to be tokens."""
 
 
 def _commands(files: Mapping[str, str]) -> set[str]:
     sections = json.loads(files.get("plan.json", "{}"))
-    return {name for section, name in COMMANDS.items() if section in sections}
+    found = {name for section, name in COMMANDS.items() if section in sections}
+    return found | ({PREPARES} if "tokenizer" in sections.get("data", {}) else set())
 
 
 def source() -> Path:

@@ -74,3 +74,42 @@ def test_launch_script_starts_the_ranks(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-2000:]
     lines = (tmp_path / "torch" / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == 2
+
+
+@pytest.mark.timeout(300)
+def test_text_is_made_tokens_of_once(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    from pydoc_data import topics
+
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    texts = [topics.topics[name] for name in sorted(topics.topics)[:20]]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=600, special_tokens=["<|endoftext|>"], show_progress=False
+    )
+    made.train_from_iterator(texts, trainer)
+    made.save(str(tmp_path / "tokenizer.json"))
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "text.jsonl").write_text(lines)
+    (tmp_path / "job.par").write_text(
+        f"""model {{ layers = 2, hidden = 64, heads = 4, ffn = 128, vocab = 600 }}
+cluster {{ node from "laptop" {{ gpus = 2 }} }}
+parallel {{ tp = 2 }}
+train {{ seq = 32, micro_batch = 2, global_batch = 16, steps = 8, precision = fp32
+  optimizer = adamw(lr = 1e-2), lr_schedule = constant }}
+data {{ path = "{tmp_path}/text.jsonl", tokenizer = "{tmp_path}/tokenizer.json" }}
+"""
+    )
+    out = ("--out", str(tmp_path / "out"))
+    done = parlay("run", str(tmp_path / "job.par"), *out, timeout=200)
+    assert done.returncode == 0, done.stderr
+    count = sum(len(made.encode(text).ids) + 1 for text in texts)
+    assert f"20 documents, {count} tokens: {tmp_path}/text.jsonl." in done.stdout
+    told = [json.loads(line) for line in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
+    assert told[-1]["loss"] < told[0]["loss"] - 0.3
+    (tmp_path / "text.jsonl").write_text(lines.replace("the", "their"))
+    again = [sys.executable, "-m", "parlay.runtime.prepare", str(tmp_path / "out/torch")]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and " there already" not in done.stdout, done.stderr
+    done = subprocess.run(again, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and " there already" in done.stdout, done.stderr

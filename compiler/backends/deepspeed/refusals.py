@@ -12,6 +12,7 @@ from parlay.compiler.backends.deepspeed.passed import passed
 from parlay.compiler.backends.torch.plan import windowed
 from parlay.compiler.backends.torch.refusals import EXPRESSED as OF_TORCH
 from parlay.compiler.backends.torch.refusals import RECOMPUTED, value_at
+from parlay.compiler.backends.torch.refusals_data import data_refusals
 from parlay.compiler.backends.torch.refusals_model import model_refusals
 from parlay.compiler.layout.orders import dense_grid
 from parlay.compiler.layout.stages import chunks_of
@@ -43,7 +44,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.compile": (False,),
     "train.lora": (None,),
     "train.weights": (None,),
-    "data.tokenizer": (None,),
     "data.validation": (0.0,),
     "data.packing": (True,),
     "checkpoint.asynchronous": (False,),
@@ -76,6 +76,7 @@ def refusals_of(phase: Phase) -> Iterator[Diagnostic]:
         if value not in values and (value is not None or None in values):
             yield _refused(phase, NAMES.get(path, path), values)
     yield from model_refusals(phase, model, train, spec.parallel, target="deepspeed", code=CODE)
+    yield from data_refusals(phase, model, spec.data, target="deepspeed", code=CODE)
     if train.precision == "fp16" and on_cpus(spec):
         yield told(phase, "train.precision", "fp16 on CPUs", help="it has `bf16` and `fp32` there")
     else:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.torch import copied, groups, model_code, train_code
+from parlay.compiler.backends.torch.plan import tokenizes
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import comment, tuple_of
 
@@ -78,6 +79,7 @@ def _launch(structure: Structure) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "gpus": cluster.node.gpus,
+        "tokenizes": tokenizes(structure.phase.spec),
         "started": Code(
             f": {_count(ranks, 'rank')} on {_count(nodes, 'node')}. Run it once on every node."
             if structure.mesh

@@ -108,6 +108,7 @@ def plan_of(
         "data": {
             "format": spec.data.format,
             "path": spec.data.path,
+            **({"tokenizer": spec.data.tokenizer} if tokenizes(spec) else {}),
             **({} if spec.data.shuffle else {"shuffle": False}),
             **({} if spec.data.packing else {"packing": False}),
             **({"validation": _validation(spec)} if spec.data.validation else {}),
@@ -263,6 +264,11 @@ def replicates(spec: Spec) -> bool:
 def rings_outside(spec: Spec) -> bool:
     """Whether sequences are cut twice: over ranks that deal heads out, and over a ring of them."""
     return spec.parallel.cp > 1 and spec.parallel.cp_method.name == "ulysses_ring"
+
+
+def tokenizes(spec: Spec) -> bool:
+    """Whether text is made tokens of before training; tokens that are there need no tokenizer."""
+    return spec.data.format == "text" and spec.data.tokenizer is not None
 
 
 def saves(spec: Spec) -> bool:

@@ -48,6 +48,7 @@ def proofs(phase: Phase, layout: Layout) -> Iterator[dict[str, str]]:
         if phase.spec.train.precision == "fp16":  # the code scales, in float64 too
             plan["loss_scale"] = LOSS_SCALE
         plan["data"].pop("validation", None)  # the few samples of a proof are all trained on
+        plan["data"].pop("tokenizer", None)
         plan["data"] |= {"format": "tokens", "path": "../tokens.bin"}
         yield {
             "code/plan.json": dump(plan),

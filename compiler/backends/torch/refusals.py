@@ -12,6 +12,7 @@ from parlay.compiler.backends.complete import missing
 from parlay.compiler.backends.slurm.options import refusals_of_options
 from parlay.compiler.backends.torch import hugging_face
 from parlay.compiler.backends.torch.refusals_context import context_refusals
+from parlay.compiler.backends.torch.refusals_data import data_refusals
 from parlay.compiler.backends.torch.refusals_experts import expert_refusals
 from parlay.compiler.backends.torch.refusals_model import CODE, adapter_refusals, model_refusals
 from parlay.compiler.layout.stages import SPLITTING
@@ -41,7 +42,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
     "train.recompute": ("none", "selective", "full"),
     "train.attention": ("flash", "math"),
     "train.compile": (False, True),
-    "data.tokenizer": (None,),
     "data.packing": (True, False),
 }
 """The values of each field that emitted code can have; a field that is not here is a size."""
@@ -51,8 +51,6 @@ HELP: Final = {
     "keeps two, whose gradients would have to be summed over the ranks that mirror each other",
     "model.dropout": "`dropout = 0`: masks that each rank draws make every layout another run, "
     "which no proof can compare",
-    "data.tokenizer": "text is read as bytes; other tokens are read from files of their own, "
-    "`format = tokens` or `megatron`",
 }
 """Why, or what instead, where the values that are expressed do not say it."""
 
@@ -72,6 +70,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from context_refusals(phase, spec.train, spec.parallel)
     yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
+    yield from data_refusals(phase, spec.model, spec.data)
     yield from _weights(phase)
     yield from _master(phase)
     yield from _recompute(phase)

@@ -34,7 +34,7 @@ class Data:
     format: str = choice(
         "format", ("text", "tokens", "megatron"), "How the file is laid out.", "text"
     )
-    tokenizer: str | None = text("tokenizer", "Tokenizer file.", None)
+    tokenizer: str | None = text("tokenizer", "Tokenizer: a file, or a folder with one.", None)
     validation: float = share("validation", "Share held out.", 0.0)
     shuffle: bool = switch("shuffle", "Samples in a random order.", True)
     packing: bool = switch("packing", "Documents packed into sequences.", True)

@@ -253,7 +253,7 @@ PRINTED = {
     # Whose software is priced changes no file.
     "train": "seq micro_batch global_batch gradients master lr_schedule clip loss steps tokens seed"
     " stack",
-    "data": "path format shuffle",
+    "data": "path format tokenizer shuffle",
     "checkpoint": "path every keep",
     "log": "every tensorboard",
 }
