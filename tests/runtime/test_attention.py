@@ -186,6 +186,18 @@ def test_a_kernel_is_compiled_once_for_each_kind_of_layer(
     assert compiled.frame_count == 2
 
 
+@pytest.mark.slow
+def test_blocks_of_a_ring_have_one_kernel(compiled: CompileCounterWithBackend) -> None:
+    """And one more for their gradients, however far keys are from queries: torch compiles eight
+    kinds and computes the ninth with all its scores."""
+    q, k, v, out = (torch.randn(1, 2, 8, 4, dtype=torch.float64) for _ in range(4))
+    for away in (0, 1, 3):
+        bend = attention.Bend(range(24, 32), range(24 - 8 * away, 32 - 8 * away), cap=1.5)
+        _, lse = attention.block(q, k, v, bend=bend)
+        attention.block_gradients(out, q, k, v, out, lse, bend=bend)
+    assert compiled.frame_count == 2
+
+
 def test_plain_attention_needs_no_compiler(compiled: CompileCounterWithBackend) -> None:
     leaves, _ = given({}, s=12)
     same(attention.fused(*leaves), attention.unfused(*leaves), leaves)
