@@ -41,6 +41,7 @@ Source
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
@@ -68,7 +69,6 @@ ALLOWED = True
 
 SURE: Final = 1.1
 """From this share of the budget on it is an error."""
-FULL: Final = Setting("full", {"first": None, "every": None})
 
 
 def check(subject: Subject) -> Iterator[Diagnostic]:
@@ -108,15 +108,18 @@ def _feeding(subject: Subject, largest: str) -> list[tuple[Span, str]]:
 
 
 def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
-    """Smaller microbatches, recomputation, then the nearest layouts."""
+    """Smaller microbatches, recomputation of as few layers as do and of all, then the nearest
+    layouts."""
     if subject.searching:
         return [], []
     help: list[str] = []
     fixes: list[Fix] = []
     smaller = [size for size in (8, 4, 2, 1) if size < subject.train.micro_batch]
+    few = _few(subject)
     for path, values in (
         ("train.micro_batch", {str(size): size for size in smaller}),
-        ("train.recompute", {"full": FULL}),
+        ("train.recompute", {} if few is None else {f"full(first = {few})": _full(few)}),
+        ("train.recompute", {"full": _full(None)}),
     ):
         for text, value in values.items():
             other = subject.with_values({path: value})
@@ -126,3 +129,19 @@ def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
                 break
     near = suggest.layouts(subject)
     return [*help, *near.help][: suggest.MOST], [*fixes, *near.fixes][: suggest.MOST]
+
+
+def _full(first: int | None) -> Setting:
+    return Setting("full", {"first": first, "every": None})
+
+
+def _few(subject: Subject) -> int | None:
+    """The fewest layers of every stage to compute again; None where that takes all, or no number
+    of them does."""
+    most = max(each.layers for each in subject.laid_out.stages)
+    enough = bisect_left(
+        range(1, most),
+        True,
+        key=lambda first: budget.fits(subject.with_values({"train.recompute": _full(first)})),
+    )
+    return enough + 1 if enough < most - 1 else None

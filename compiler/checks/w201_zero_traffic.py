@@ -61,13 +61,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     what = "gradients" if parallel.zero == 2 else "gradients and weights"
     span, label = subject.label("parallel.zero", f"{what} cross dp · cp {number} times a step")
     lower = subject.with_values({"parallel.zero": 1})
-    most = budget.fullest(lower)
-    fits = most is not None and most.fits
-    help = []
-    if fits and most is not None:
-        help.append(
-            f"zero = 1 fits too ({words.memory(most.total)} of {words.memory(most.budget)})"
-        )
+    fits = budget.fits(lower)
     yield warning(
         CODE,
         f"zero = {parallel.zero} sends {what} {number} times a step, once a microbatch",
@@ -78,6 +72,6 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
             *microbatches.places(subject),
         ],
         notes=[microbatches.arithmetic(subject), "zero = 1 sends gradients once a step"],
-        help=help,
+        help=[f"zero = 1 fits too{budget.figures(lower)}"] if fits else (),
         fixes=fix.set_fields(subject, {"parallel.zero": 1}) if fits else (),
     )

@@ -97,7 +97,9 @@ def verify(
 def timeline(
     file: File,
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path("trace.json"),
-    phase: Annotated[str, typer.Option("--phase", help="Which phase.")] = "main",
+    phase: Annotated[
+        str | None, typer.Option("--phase", help="Which phase; by default the first.")
+    ] = None,
     microbatches: Annotated[
         int | None, typer.Option("--microbatches", min=1, help="Show only so many.")
     ] = None,

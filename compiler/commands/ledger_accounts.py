@@ -8,6 +8,7 @@ from parlay.compiler.commands.tables import add_figures, print_table, table_of
 from parlay.compiler.ledger.document import Ledger
 
 if TYPE_CHECKING:
+    from parlay.compiler.ledger.memory.record import RankClass
     from rich.console import Console
 
 BAR = 10
@@ -27,31 +28,35 @@ SHORT = {
 
 
 def print_memory(console: Console, each: Ledger, *, formulas: bool) -> None:
-    """The worst stage first, each with a bar against the budget."""
+    """The worst stages first, with a bar against the budget; those that hold alike are one row."""
     memory = each.memory
-    classes = sorted(memory.classes, key=lambda one: -one.peak_bytes)
+    alike: dict[tuple[object, ...], list[RankClass]] = {}
+    for one in sorted(memory.classes, key=lambda one: (-one.peak_bytes, one.stage)):
+        alike.setdefault((one.peak.name, *one.peak.categories.values()), []).append(one)
+    classes = [same[0] for same in alike.values()]
+    spans = [_span(tuple(one.stage for one in same)) for same in alike.values()]
     used = [name for name in SHORT if any(one.peak.categories[name] for one in classes)]
     size, unit = (2**30, "GiB") if memory.budget_bytes >= 2**33 else (2**20, "MiB")
     budget = memory.budget_bytes / size
     table = table_of(f"Memory in {unit}, of {budget:.1f}")
     for title in ("stage", "peak", "", "at", *(SHORT[name] for name in used)):
         add_figures(table, title, left=title in ("", "at"))
-    for one in classes[:STAGES]:
+    for one, span in zip(classes[:STAGES], spans, strict=False):
         share = one.peak_bytes / memory.budget_bytes if memory.budget_bytes else 0.0
         color = "red" if share > 1 else "yellow" if share > 0.9 else "green"
         filled = min(BAR, round(share * BAR))
         bar = f"[{color}]{'█' * filled}[/]{'░' * (BAR - filled)} {share:4.0%}"
         categories = one.peak.categories
         table.add_row(
-            str(one.stage),
+            span,
             f"{one.peak_bytes / size:.1f}",
             bar,
             one.peak.name,
             *(f"{categories[name] / size:.1f}" if categories[name] else "" for name in used),
         )
     print_table(console, table)
-    if len(classes) > STAGES:
-        console.print(f"… and {len(classes) - STAGES} emptier stages")
+    if emptier := sum(len(same) for same in list(alike.values())[STAGES:]):
+        console.print(f"… and {emptier} emptier stages")
     for bytes_, place in (
         (memory.host_bytes_per_node, "host memory"),
         (memory.disk_bytes_per_node, "local disks"),

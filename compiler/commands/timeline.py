@@ -22,15 +22,18 @@ def run(
     file: Path,
     out: Path,
     *,
-    phase: str = "main",
+    phase: str | None = None,
     microbatches: int | None = None,
     force: bool = False,
 ) -> int:
-    """Writes the trace of one phase's step to `out`; 1 where it has none, or the file errors."""
+    """Writes the trace of one phase's step, by default the first's, to `out`.
+
+    1 where it has none, or the file errors.
+    """
     job = priced(file)
     if not has_figures(job):
         return 1
-    found = next((each for each in job.phases if each.name == phase), None)
+    found = next((each for each in job.phases if phase in (None, each.name)), None)
     if found is None:
         names = ", ".join(each.name for each in job.phases)
         print(f"parlay: {file} has no phase {phase!r}; there are: {names}", file=sys.stderr)

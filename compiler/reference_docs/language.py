@@ -76,6 +76,9 @@ floor`, and references: the name of a `let`, or a path such as `model.layers`, `
 | `assert EXPR < EXPR` | a claim over fields and the ledger's values, checked by `parlay ledger` |
 | `allow CODE "reason"` | makes one rule's error a warning, where the rule permits it |
 | `target "name" {{ version, options }}` | a back end's version, and settings that only it has |
+
+The file without its phases is the first phase, `main`. A file with phases that has neither
+`parallel` nor `train` outside of them is only what they share.
 """
 
 

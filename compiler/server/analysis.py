@@ -50,10 +50,9 @@ class Analysis:
         return pipeline.checked(self.loaded, self.targets)
 
     def phase(self, name: str | None) -> Phase | None:
-        """The phase of that name, `main` for None."""
+        """The phase of that name, the first for None."""
         phases = self.loaded.phases
-        wanted = "main" if name is None else name
-        return next((phase for phase in phases if phase.name == wanted), None)
+        return next((phase for phase in phases if name in (None, phase.name)), None)
 
     def figures(self, phase: Phase) -> Mapping[str, Value]:
         """The ledger's values by the names that asserts have; none where there is no ledger."""

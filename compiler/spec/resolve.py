@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from parlay.compiler.spec import arithmetic, asserting, problems
 from parlay.compiler.spec.blocks import Spec, Target
@@ -39,6 +39,9 @@ class Phase:
     evaluator: Evaluator | None = field(default=None, compare=False, repr=False)
 
 
+TRAINED: Final = ("parallel", "train")
+"""A file with phases and one of these blocks outside of them is a phase itself."""
+
 Imports = Callable[[syntax.Import], "tuple[syntax.File | None, tuple[Diagnostic, ...]]"]
 
 
@@ -48,11 +51,13 @@ def resolve(
     """The phases of a file in order, and everything wrong with names, types and units.
 
     `imports` reads and parses an imported file; it tells cycles and escapes itself. `presets`
-    finds what stands behind `from "…"`.
+    finds what stands behind `from "…"`. The file without its phases is the first one, `main`,
+    unless it says neither how nor on what to train: then it is what they share.
     """
     diagnostics: list[Diagnostic] = []
     table = _collected(file, imports, presets, diagnostics)
-    phases = [_phase(MAIN, table, file.span, diagnostics)]
+    shared = table.phases and not any(name in table.blocks for name in TRAINED)
+    phases = [] if shared else [_phase(MAIN, table, file.span, diagnostics)]
     for block in table.phases:
         assert isinstance(block.label, syntax.String)
         collector = Collector(presets)
