@@ -11,6 +11,7 @@ from typing import Final
 
 from parlay.compiler.backends.megatron.options import NEWEST, TABLES, Option, table
 from parlay.compiler.importers import shell
+from parlay.compiler.importers.folder import within
 from parlay.compiler.importers.hf import Unreadable
 from parlay.compiler.importers.written import in_range
 
@@ -102,10 +103,7 @@ class Arguments:
 def read(path: Path) -> Arguments:
     """The arguments of a file: a launch script, a list of options, or a folder with both."""
     if path.is_dir():
-        for name in ("pretrain.sh", "arguments.txt"):
-            if (path / name).is_file():
-                return read(path / name)
-        raise Unreadable("the folder has neither pretrain.sh nor arguments.txt")
+        return read(within(path, "pretrain.sh", "arguments.txt"))
     text = _text(path)
     if all(line.startswith(("-", "#")) for line in text.splitlines() if line.strip()):
         return parsed(_words(text))

@@ -18,6 +18,7 @@ from parlay.compiler.importers.deepspeed_config import Config
 from parlay.compiler.importers.deepspeed_files import Job, find
 from parlay.compiler.importers.deepspeed_plan import cp_of, from_plan
 from parlay.compiler.importers.deepspeed_rest import TARGET, rest, without_options
+from parlay.compiler.importers.folder import within
 from parlay.compiler.importers.hf import Unreadable
 from parlay.compiler.importers.hf_job import put
 from parlay.compiler.importers.written import Draft, Imported, string
@@ -128,7 +129,7 @@ def _model(job: Job, draft: Draft, given: str | None) -> None:
         path = Path(given)
         if not path.exists():
             raise Unreadable(f"--model {given} is no model of the catalog, and no file")
-        config = path / "config.json" if path.is_dir() else path
+        config = within(path, "config.json") if path.is_dir() else path
         preset, further = hf.read_all(config)
         put(draft, "model", preset.values["model"])
         draft.lost += further

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from parlay.compiler.importers import shell
+from parlay.compiler.importers.folder import lacking
 from parlay.compiler.importers.hf import Unreadable
 
 LARGEST: Final = 1 << 20
@@ -82,8 +83,10 @@ def _folder(path: Path) -> Job:
     else:
         found = [each for each in sorted(path.glob("*.json")) if _looks_right(each)]
         if len(found) != 1:
-            said = "several files" if found else "no file"
-            raise Unreadable(f"the folder has no {CONFIG}, and {said} with keys of DeepSpeed")
+            if not found:
+                raise Unreadable(lacking(path, CONFIG, "other file with keys of DeepSpeed"))
+            names = ", ".join(each.name for each in found)
+            raise Unreadable(f"the folder has no {CONFIG}, and several are configurations: {names}")
         job = _from(found[0])
     if starter.is_file():
         words = _command(shell.read(read_text(starter)))

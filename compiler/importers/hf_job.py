@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from parlay.compiler.importers import hf
+from parlay.compiler.importers.folder import within
 from parlay.compiler.importers.written import Draft, Imported, string
 
 NODE: Final = "dgx-h100"
@@ -14,7 +15,7 @@ NODE: Final = "dgx-h100"
 
 def read(path: Path, *, gpus: int | None = None, node: str = NODE) -> Imported:
     """The model of a `config.json`, or of the folder that holds one."""
-    preset, rest = hf.read_all(path / "config.json" if path.is_dir() else path)
+    preset, rest = hf.read_all(within(path, "config.json") if path.is_dir() else path)
     draft = Draft(f"From {path.name}, a model of Hugging Face.", {"model": {}, "cluster": {}})
     put(draft, "model", preset.values["model"])
     draft.lost += rest

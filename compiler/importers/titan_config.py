@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from parlay.compiler.backends.torchtitan.options import NEWEST, sections
+from parlay.compiler.importers.folder import within
 from parlay.compiler.importers.hf import LARGEST, Unreadable
 from parlay.compiler.importers.python_calls import Called, Module, shown
 
@@ -49,7 +50,7 @@ def read(path: Path) -> tuple[Given, str]:
     if not path.exists() and "::" in path.name:
         name, _, wanted = path.name.rpartition("::")
         path = path.with_name(name)
-    text = _text(path / "parlay_config.py" if path.is_dir() else path)
+    text = _text(within(path, "parlay_config.py") if path.is_dir() else path)
     if path.suffix == ".toml":
         return _of_toml(text), text
     try:
