@@ -76,7 +76,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         rejected.update(dict.fromkeys((each.code for each in found), 1))
         if nearest is None or len(found) < nearest[0]:
             nearest = (len(found), values, found)
-    if tried == MOST:
+    # Degrees that make no grid, all of them given, are told where they stand.
+    given = subject.open.keys().isdisjoint(f"parallel.{axis}" for axis in (*DEGREES, "dp"))
+    if tried == MOST or (tried == 0 and given):
         return
     yield _none(subject, rejected, tried, nearest)
 

@@ -196,6 +196,14 @@ def test_an_open_micro_batch(job: Job, check: Check) -> None:
     ] == ["T114"]
 
 
+def test_given_degrees_that_make_no_grid_are_told_alone(job: Job, check: Check) -> None:
+    """What else is open cannot mend them."""
+    recipe = "{ seq = 4Ki, micro_batch = 1, global_batch = 16, recompute = auto }"
+    cluster = '{ nodes = 2, node from "dgx-h100" }'
+    told = check(job(cluster=cluster, parallel="{ tp = 8, pp = 4 }", train=recipe))
+    assert [each.code for each in told] == ["L201", "T114"]
+
+
 def test_a_search_too_large_says_nothing(job: Job, check: Check) -> None:
     parallel = "{ tp = auto, pp = auto, cp = auto, ep = auto, zero = 4 }"
     told = check(job("{ params = 900B }", '{ nodes = 512, node from "dgx-h100" }', parallel))
