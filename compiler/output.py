@@ -13,7 +13,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,39 +30,81 @@ LARGEST: Final = 64 * 2**20
 
 
 def write_folder(folder: Path, files: Mapping[str, str], *, force: bool = False) -> list[str]:
-    """Puts `files` (path inside the folder -> text) into `folder`; what stood there goes.
+    """As `write_folders`, of one folder: the paths in it that a person wrote or edited."""
+    return write_folders({folder: files}, force=force).get(folder, [])
 
-    Returns the paths that a person wrote or edited, in which case nothing is changed unless
-    `force`. Raises `OSError`, nothing changed, where the folder cannot be written or something
-    that is never replaced stands in its place: a link, or a file for a folder or the reverse.
+
+def write_folders(
+    folders: Mapping[Path, Mapping[str, str]], *, force: bool = False
+) -> dict[Path, list[str]]:
+    """Puts files (path inside the folder -> text) into each folder; what stood there goes.
+
+    Returns the paths that a person wrote or edited, by their folders, in which case nothing is
+    changed unless `force`. Raises `OSError`, nothing changed and nothing left behind, where one of
+    the folders cannot be written or something that is never replaced stands in its place: a link,
+    or a file for a folder or the reverse.
     """
-    _clear_way(folder, files)
-    before = _manifest(folder)
-    foreign = [name for name in sorted(files) if _foreign(folder / name, before.get(name))]
-    foreign += [
-        name
-        for name in sorted(before)
-        if name not in files and _edited(folder / name, before[name])
-    ]
+    for folder, files in folders.items():
+        _clear_way(folder, files)
+    before = {folder: _manifest(folder) for folder in folders}
+    foreign = {
+        folder: _foreign_in(folder, files, before[folder]) for folder, files in folders.items()
+    }
+    foreign = {folder: names for folder, names in foreign.items() if names}
     if foreign and not force:
         return foreign
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    made: list[Path] = []
+    staged: dict[Path, Path] = {}
     try:
-        _fill(staged, files)
-        if not folder.exists():
-            staged.chmod(0o755)
-            staged.rename(folder)
-            return []
-        for name in (*sorted(files), MANIFEST):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (staged / name).replace(folder / name)
-        for name in before:
-            if name not in files and not (folder / name).is_dir():
-                (folder / name).unlink(missing_ok=True)
+        for folder, files in folders.items():
+            _make(folder.parent, made)
+            staged[folder] = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+            _fill(staged[folder], files)
+            for name in files if folder.exists() else ():
+                _make((folder / name).parent, made)
+        # All that takes room is there: what follows moves it.
+        for folder, files in folders.items():
+            _move(staged[folder], folder, files, before[folder])
+        made.clear()
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
-    return []
+        for each in staged.values():
+            shutil.rmtree(each, ignore_errors=True)
+        _unmake(made)
+    return {}
+
+
+def _foreign_in(folder: Path, files: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
+    """What of a folder's files, those of now and those of before, is not as Parlay wrote it."""
+    found = [name for name in sorted(files) if _foreign(folder / name, before.get(name))]
+    gone = [name for name in sorted(before) if name not in files]
+    return found + [name for name in gone if _edited(folder / name, before[name])]
+
+
+def _move(staged: Path, folder: Path, files: Mapping[str, str], before: Mapping[str, str]) -> None:
+    if not folder.exists():
+        staged.chmod(0o755)
+        staged.rename(folder)
+        return
+    for name in (*sorted(files), MANIFEST):
+        (staged / name).replace(folder / name)
+    for name in before:
+        if name not in files and not (folder / name).is_dir():
+            (folder / name).unlink(missing_ok=True)
+
+
+def _make(folder: Path, made: list[Path]) -> None:
+    """Makes a folder and those above it; each that was not there is added to `made`."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        made.append(each)
+
+
+def _unmake(made: Sequence[Path]) -> None:
+    """Takes away the folders that were made, the last first, where nothing came into them."""
+    for each in reversed(made):
+        with suppress(OSError):
+            each.rmdir()
 
 
 def sealed(text: str) -> bytes:
@@ -110,16 +153,21 @@ def _clear_place(path: Path) -> None:
 
 
 def _put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, name = tempfile.mkstemp(prefix=".parlay-", dir=path.parent)
-    staged = Path(name)
+    made: list[Path] = []
+    staged = None
     try:
+        _make(path.parent, made)
+        number, name = tempfile.mkstemp(prefix=".parlay-", dir=path.parent)
+        staged = Path(name)
         with os.fdopen(number, "wb") as file:
             file.write(data)
         staged.chmod(0o644)
         staged.replace(path)
+        made.clear()
     finally:
-        staged.unlink(missing_ok=True)
+        if staged is not None:
+            staged.unlink(missing_ok=True)
+        _unmake(made)
 
 
 def _is_made(path: Path, by: str) -> bool:

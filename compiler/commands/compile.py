@@ -11,7 +11,7 @@ from parlay.compiler import pipeline
 from parlay.compiler.backends import TARGETS
 from parlay.compiler.backends.vendored import FOLDER, vendored
 from parlay.compiler.commands.printing import refused, show
-from parlay.compiler.output import write_folder
+from parlay.compiler.output import write_folders
 from parlay.dsl.diagnostics.cells import harmless
 
 
@@ -23,7 +23,7 @@ def list_targets() -> int:
 
 
 def run(file: Path, targets: Sequence[str], out: Path, *, force: bool, vendor: bool = False) -> int:
-    """Writes the files of every target into `out`; all or nothing for each folder.
+    """Writes the files of every target into `out`, all of them or nothing.
 
     With `vendor` the runtime stands beside the code that calls it.
     """
@@ -35,24 +35,30 @@ def run(file: Path, targets: Sequence[str], out: Path, *, force: bool, vendor: b
         if refused(replace(job, diagnostics=emission.diagnostics)):
             return 1
     show([job], summary=False, stream=sys.stderr)
-    for _, emission in emissions:
-        for folder, files in emission.folders().items():
-            path = out / folder
-            if vendor:
-                files = vendored(files)
-            try:
-                foreign = write_folder(path, files, force=force)
-            except OSError as failure:
-                why = failure.strerror or str(failure)
-                print(f"parlay: {path} cannot be written: {why}", file=sys.stderr)
-                return 1
-            if foreign:
-                _tell_foreign(path, foreign)
-                return 1
-            own = [name for name in sorted(files) if not name.startswith(f"{FOLDER}/")]
-            copied = [f"{FOLDER}/"] if len(own) < len(files) else []
-            print(f"{harmless(str(path))}/  {'  '.join([*own, *copied])}")
+    folders = {
+        out / folder: vendored(files) if vendor else files
+        for _, emission in emissions
+        for folder, files in emission.folders().items()
+    }
+    try:
+        foreign = write_folders(folders, force=force)
+    except OSError as failure:
+        why = failure.strerror or str(failure)
+        print(f"parlay: {_shown(out)} cannot be written: {harmless(why)}", file=sys.stderr)
+        return 1
+    for path, names in foreign.items():
+        _tell_foreign(path, names)
+    if foreign:
+        return 1
+    for path, files in folders.items():
+        own = [name for name in sorted(files) if not name.startswith(f"{FOLDER}/")]
+        copied = [f"{FOLDER}/"] if len(own) < len(files) else []
+        print(f"{_shown(path)}/  {'  '.join([*own, *copied])}")
     return 0
+
+
+def _shown(path: Path) -> str:
+    return harmless(str(path))
 
 
 def opened(job: pipeline.Job, command: str) -> pipeline.Job:
@@ -68,9 +74,10 @@ def opened(job: pipeline.Job, command: str) -> pipeline.Job:
 
 
 def _tell_foreign(folder: Path, names: Sequence[str]) -> None:
-    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    some = ", ".join(map(harmless, names[:5]))
+    listed = some + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     print(
-        f"parlay: {folder}/ holds what Parlay did not write as it stands: {listed}. "
+        f"parlay: {_shown(folder)}/ holds what Parlay did not write as it stands: {listed}. "
         "Nothing was changed; --force replaces it.",
         file=sys.stderr,
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,67 @@ def test_an_error_leaves_no_folder(parlay: Any, tmp_path: Path) -> None:
     assert (ended.status, ended.out) == (1, "")
     assert "error[T106]" in ended.err
     assert not (tmp_path / "out").exists()
+
+
+# ── All of them or nothing ────────────────────────────────────────────────────
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    found = sorted(folder.rglob("*"))
+    return {str(path): path.read_bytes() if path.is_file() else None for path in found}
+
+
+@pytest.mark.parametrize(
+    ("call", "again"), [(1, False), (3, False), (9, False), (13, False), (1, True), (11, True)]
+)
+def test_a_disk_that_is_full(
+    call: int, again: bool, parlay: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the room ends, of two folders neither is half written, nor a third one left."""
+    command = ("compile", "job.par", "-t", "torch,deepspeed", "-o", "new/out")
+    monkeypatch.chdir(tmp_path)
+    text = tiny.read_text().replace("tp = 2", "tp = 1").replace("sequence_parallel = on", "")
+    Path("job.par").write_text(text)
+    if again:
+        assert parlay(*command).status == 0
+        # Another layout, with other files.
+        Path("job.par").write_text(text.replace("pp = 2", "pp = 4"))
+    before = everything(tmp_path)
+    calls = 0
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def once(*given: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return (full if calls == call else real)(*given, **more)
+
+        return once
+
+    with monkeypatch.context() as patch:
+        for name in ("mkdir", "write_bytes", "write_text"):
+            patch.setattr(Path, name, counted(getattr(Path, name)))
+        ended = parlay(*command)
+    assert (ended.status, ended.out) == (1, "")
+    assert "cannot be written: No space left on device" in ended.err
+    assert everything(tmp_path) == before
+
+
+def test_an_edited_folder_beside_another(parlay: Any, tiny: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.par"
+    job.write_text(tiny.read_text())
+    command = ("compile", job, "-t", "torch,slurm", "-o", tmp_path / "out")
+    assert parlay(*command).status == 0
+    script = tmp_path / "out" / "slurm" / "job.sbatch"
+    script.write_text(script.read_text() + "# mine\n")
+    job.write_text(tiny.read_text().replace("layers = 4", "layers = 8"))
+    before = everything(tmp_path)
+    ended = parlay(*command)
+    assert (ended.status, ended.out) == (1, "")
+    assert "slurm/ holds" in ended.err and "Nothing was changed" in ended.err
+    assert everything(tmp_path) == before
 
 
 # ── Hostile names ─────────────────────────────────────────────────────────────

@@ -135,6 +135,7 @@ def no_files() -> None:
         ["import", "hf", "hf", "-o", "made.par"],
         ["timeline", "job.par", "-o", "made.json"],
         ["report", "job.par", "-o", "made.html"],
+        ["report", "job.par", "-o", "new/made/made.html"],
     ],
     ids=lambda command: command[0],
 )
