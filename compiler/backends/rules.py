@@ -45,6 +45,7 @@ MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "B426": "b426_dispatcher_eight",
         "B427": "b427_padded_experts",
         "B428": "b428_aware_optimizer",
+        "B429": "b429_sinks_clip",
     },
     "deepspeed": {
         "B501": "b501_zero_pipeline",

@@ -7,7 +7,7 @@ from typing import Any
 
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.spec.origins import Kind
-from parlay.compiler.spec.schema import fields_of
+from parlay.compiler.spec.schema import Setting, fields_of
 from parlay.dsl.diagnostics import Edit, Fix
 from parlay.dsl.source import Span
 
@@ -47,12 +47,17 @@ def _set(subject: Subject, path: str, text: str) -> Edit | None:
 
 
 def _neighbour(subject: Subject, block: str) -> Span | None:
-    """The last value that the file writes right in `block`, where its keyword stands."""
+    """The last value that the file writes right in `block`, where its keyword stands; of a form
+    (`adamw(…)`) its last option."""
     at: Any = subject.value(block)
     if at is None:
         return None
-    file = subject.origins.block(block).file
-    written = [_written(subject, f"{block}.{schema.name}") for schema in fields_of(type(at))]
+    if isinstance(at, Setting):
+        file, names = subject.span(block).file, list(at.options)
+    else:
+        file = subject.origins.block(block).file
+        names = [schema.name for schema in fields_of(type(at))]
+    written = [_written(subject, f"{block}.{name}") for name in names]
     here = [span for span in written if span is not None and span.file == file]
     return max(here, key=lambda span: span.end, default=None)
 

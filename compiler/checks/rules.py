@@ -66,6 +66,7 @@ MODULES: Final = {
     "L234": "l234_run_length",
     "L235": "l235_phase_weights",
     "L236": "l236_resharding",
+    "L237": "l237_no_expert_layer",
     # names, types and units
     "T201": "t201_thousands",
     "T202": "t202_lowest_rate",
@@ -73,6 +74,7 @@ MODULES: Final = {
     "T204": "t204_dropout",
     "T205": "t205_validation",
     "T206": "t206_params_and_shape",
+    "T207": "t207_steps_of_nothing",
     # network and topology
     "N201": "n201_tp_domain",
     "N202": "n202_ep_domain",
@@ -86,6 +88,7 @@ MODULES: Final = {
     "N210": "n210_shared_cards",
     "N211": "n211_calibration",
     "N212": "n212_far_gradients",
+    "N213": "n213_far_replicas",
     # pipeline schedule
     "S201": "s201_few_microbatches",
     "S202": "s202_interleaved",
@@ -109,6 +112,9 @@ MODULES: Final = {
     "W210": "w210_no_units",
     "W211": "w211_narrow_sums",
     "W212": "w212_nothing_offloaded",
+    "W213": "w213_no_master",
+    "W214": "w214_frozen_moment",
+    "W215": "w215_nothing_recomputed",
     # memory: last, for it takes longest
     "M201": "m201_state",
     "M202": "m202_shown_memory",

@@ -54,7 +54,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     known = [name for name in ("bf16", "fp16", "fp8", "fp4") if getattr(gpu, f"{name}_flops")]
     needed = UNITS.get(precision)
     # A sheet with one figure alone is no whole sheet.
-    if needed is None or needed in known or len(known) < (1 if needed == "bf16" else 2):
+    figures = len(known) + (gpu.fp32_flops is not None)
+    if needed is None or needed in known or figures < (1 if needed == "bf16" else 2):
         return
     if needed == "bf16" and known != ["fp16"]:
         return
