@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "compile": making.compile_,
     "run": making.run,
     "verify": making.verify,
+    "export": making.export,
     "timeline": making.timeline,
     "report": making.report,
     "compare": asking.compare,

@@ -94,6 +94,37 @@ def verify(
     leave(run(file, code=code, json=json))
 
 
+class Dtype(StrEnum):
+    """What exported weights are kept in."""
+
+    float64 = "float64"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+def export(
+    folder: Annotated[
+        Path,
+        typer.Argument(help="What `run` or `compile` wrote.", show_default=False),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="A new folder for the weights.", show_default=False)
+    ],
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="A save, or a folder of saves; else the run's newest."),
+    ] = None,
+    dtype: Annotated[
+        Dtype | None, typer.Option("--dtype", help="Else the dtype of the products.")
+    ] = None,
+) -> None:
+    """Write a save as a folder of Hugging Face weights, of whatever layout it is."""
+    from parlay.compiler.commands.export import run
+
+    leave(run(folder, out, save=save, dtype=dtype.value if dtype else None))
+
+
 def timeline(
     file: File,
     out: Annotated[Path, typer.Option("--out", "-o", help="The trace.")] = Path("trace.json"),

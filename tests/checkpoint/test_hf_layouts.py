@@ -98,7 +98,9 @@ TRAINED = {
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_trained(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trained(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], process: Any
+) -> None:
     """The loss after a step is that of what is exported; an export that fails leaves nothing."""
     family, parallel, field = TRAINED[name]
     model, theirs, out = model_of(family), tmp_path / "theirs", tmp_path / "out"
@@ -123,6 +125,12 @@ def test_trained(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert loss_of(again, code, step=1) == pytest.approx(second, rel=1e-5)
     assert (tmp_path / "ours/tokenizer.json").is_file()
     assert not (tmp_path / "ours/vocab.json").exists()
+
+    save = out / "checkpoints/step-00000001"
+    ended = process("export", code, "--save", save, "-o", tmp_path / "by command")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for path in (tmp_path / "ours").iterdir():
+        assert (tmp_path / "by command" / path.name).read_bytes() == path.read_bytes()
 
     save = out / "checkpoints/step-00000002"
     asked = [str(code), "--save", str(save), "--to"]
