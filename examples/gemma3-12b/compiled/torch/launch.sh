@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Starts gemma3-12b.par: 8 ranks on 1 node. Run it once on every node.
+# Once before, here: `python -m parlay.runtime.prepare .` makes tokens of the text.
+# `bash launch.sh --resume` goes on from the last save.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+if [[ "${1:-}" == --resume ]]; then
+  export PARLAY_RESUME=1
+fi
+
+exec torchrun \
+  --nnodes 1 \
+  --nproc-per-node 8 \
+  --rdzv-backend "${PET_RDZV_BACKEND:-c10d}" \
+  --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
+  train.py

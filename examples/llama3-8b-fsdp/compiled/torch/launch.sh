@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Starts llama3-8b-fsdp.par: 64 ranks on 8 nodes. Run it once on every node.
+# Once before, here: `python -m parlay.runtime.prepare .` makes tokens of the text.
+# `bash launch.sh --resume` goes on from the last save.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+if [[ "${1:-}" == --resume ]]; then
+  export PARLAY_RESUME=1
+fi
+
+exec torchrun \
+  --nnodes 8 \
+  --nproc-per-node 8 \
+  --rdzv-backend "${PET_RDZV_BACKEND:-c10d}" \
+  --rdzv-endpoint "${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}" \
+  train.py
