@@ -156,8 +156,8 @@ def host_bytes(subject: Subject) -> float | None:
 
 
 def weights_held(subject: Subject) -> float:
-    """Parameters of the fullest rank before ZeRO shards them."""
-    plain = {"parallel.zero": 0, "parallel.offload": Setting("none")}
+    """Parameters of the fullest rank before ZeRO shards them, without adapters."""
+    plain = {"parallel.zero": 0, "parallel.offload": Setting("none"), "train.lora": None}
     most = fullest(subject.with_values(plain))
     assert most is not None
     return most.state.weights / bytes_per_parameter(subject.spec.train).weights

@@ -6,8 +6,9 @@ What
 Why
     Mixed-precision Adam keeps 18 bytes a parameter (2 weight, 4 gradient, 4 master, 8 moments), 16
     with bf16 gradients. TP and PP divide them, ZeRO stage 1 shards master and moments over dp · cp,
-    2 the gradients too, 3 the weights too. A job that does not fit dies at its first step, after
-    hours in the queue.
+    2 the gradients too, 3 the weights too. Of adapters on a frozen model weights and gradients are
+    whole on each replica; of a model given by `params` they are not known, and not counted. A job
+    that does not fit dies at its first step, after hours in the queue.
 Example
     model from "llama3-70b"
     cluster { nodes = 4, node from "dgx-h100" }
@@ -36,7 +37,7 @@ from typing import Final
 from parlay.compiler.checks import budget, fix, suggest, words
 from parlay.compiler.checks.budget import Fullest
 from parlay.compiler.checks.subject import Subject
-from parlay.compiler.ledger.state import State, bytes_per_parameter
+from parlay.compiler.ledger.state import State, bytes_per_adapter, bytes_per_parameter
 from parlay.dsl.diagnostics import Diagnostic, Fix, error
 from parlay.dsl.source import Span
 
@@ -75,16 +76,25 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
 
 def _table(subject: Subject, state: State) -> list[str]:
     """One line a category: bytes on the rank, bytes a parameter, and what divides them."""
-    each = bytes_per_parameter(subject.spec.train)
+    train = subject.spec.train
+    each, low = bytes_per_parameter(train), train is not None and train.lora is not None
+    adapters = bytes_per_adapter(train) if train is not None and low else each
     lines = []
     for name in CATEGORIES:
         held: float = getattr(state, name)
         if not held:
             continue
         by = f"{getattr(each, name):g} bytes a parameter"
+        if low and name != "weights":
+            by = f"{getattr(adapters, name):g} bytes a parameter of adapters"
+            if name == "gradients":
+                lines.append(f"{CATEGORIES[name] + ':':<17}{words.memory(held):>9}  {by}")
+                continue
         if subject.parallel.zero >= SHARDED_FROM[name] and subject.parallel.shard > 1:
             by += f", sharded {subject.parallel.shard} ways"
         lines.append(f"{CATEGORIES[name] + ':':<17}{words.memory(held):>9}  {by}")
+    if low and subject.model.params is not None:
+        lines.append("adapters are not counted: they follow from shapes, which `params` has not")
     return lines
 
 

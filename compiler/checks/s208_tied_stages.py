@@ -59,6 +59,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     weights = model.vocab * model.hidden // parallel.tp
     each = bytes_per_parameter(train)
     gradients = (WIDTHS[train.gradients] if train and train.gradients else 4) * weights
+    frozen = train is not None and train.lora is not None
+    summed = f"{words.memory(gradients)} of gradients added up between them every step"
     span, label = subject.label("model.tied_embeddings", "one weight, used at both ends")
     yield note(
         CODE,
@@ -68,6 +70,6 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         also=[subject.label("parallel.pp", words.counted(parallel.pp, "pipeline rank"))],
         notes=[
             f"{words.memory(weights * each.total)} of state on each, before ZeRO shards it",
-            f"{words.memory(gradients)} of gradients added up between them every step",
+            "no gradients: the model under adapters is frozen" if frozen else summed,
         ],
     )

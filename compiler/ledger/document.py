@@ -16,6 +16,8 @@ from parlay.compiler.ledger.memory.states import each_parameter, kept, shards_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.pipelining import Pipelining, pipelining
 from parlay.compiler.ledger.recipe import microbatches
+from parlay.compiler.ledger.shared import adapters_of
+from parlay.compiler.ledger.state import bytes_per_adapter
 from parlay.compiler.ledger.time import (
     CallTime,
     Step,
@@ -36,7 +38,8 @@ class StateSummary:
 
     `on_rank_bytes_per_parameter` is what a rank keeps of each parameter it holds, after sharding
     and offload; `largest_params` how many so sharded fit the budget; `gpus_needed` how many budgets
-    the whole state fills.
+    the whole state fills. Under adapters it is that of the frozen weights, and `total_bytes` has
+    the adapters' besides.
     """
 
     bytes_per_parameter: float
@@ -139,6 +142,8 @@ def _state(spec: Spec, layout: Layout, budget: int) -> StateSummary:
     )
     per_parameter = on_rank / whole
     total = round(number * each.total)
+    if spec.train is not None and (low := adapters_of(spec)) is not None:
+        total += round(low * bytes_per_adapter(spec.train).total)
     shared = spec.parallel.tp * spec.parallel.pp
     return StateSummary(
         bytes_per_parameter=each.total,
@@ -161,7 +166,8 @@ def _run(spec: Spec, time: TimeLine | None) -> Run:
     if steps is None and train.tokens is not None:
         steps = ceil(train.tokens / each)
     tokens = train.tokens if train.tokens is not None else steps and steps * each
-    flops = 6.0 * parameters.active(spec.model) * tokens if tokens else None
+    each_weight = 6.0 if train.lora is None else 4.0
+    flops = each_weight * parameters.active(spec.model) * tokens if tokens else None
     if steps is None or time is None:
         return Run(steps, tokens, flops, None, None, None)
     seconds = steps * time.step_seconds

@@ -11,7 +11,8 @@ from math import sqrt
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.parameters import total
-from parlay.compiler.ledger.state import bytes_per_parameter
+from parlay.compiler.ledger.shared import adapters_of
+from parlay.compiler.ledger.state import bytes_per_adapter, bytes_per_parameter
 from parlay.compiler.spec.blocks import Spec
 
 ASYNC_SHARE = 0.05
@@ -67,7 +68,11 @@ def goodput(spec: Spec, layout: Layout, *, step_s: float | None = None) -> Goodp
 
 
 def checkpoint_bytes(spec: Spec) -> int:
-    """One whole checkpoint: weights, master and moments of every parameter, once."""
+    """One whole checkpoint: weights, master and moments of every parameter, once; of adapters
+    theirs alone."""
     assert spec.model is not None
+    if (number := adapters_of(spec)) is not None and spec.train is not None:
+        each = bytes_per_adapter(spec.train)
+        return round(number * (each.weights + each.master + each.optimizer))
     each = bytes_per_parameter(spec.train)
     return round(total(spec.model) * (each.weights + each.master + each.optimizer))

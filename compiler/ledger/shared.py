@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger import units
-from parlay.compiler.ledger.adapters import adapters, rank_of
+from parlay.compiler.ledger.adapters import adapters, fused, rank_of
 from parlay.compiler.ledger.held import table_of, tied_over_stages
 from parlay.compiler.ledger.parameters import Parameters, Weight, WeightTable
 from parlay.compiler.spec.blocks import Spec
@@ -70,18 +70,25 @@ def partial(spec: Spec) -> bool:
 def shared_of(spec: Spec, held: Sequence[Stage]) -> Shared:
     """What ranks of a replica share of the chunks `held`."""
     table, tp, rank = table_of(spec), spec.parallel.tp, rank_of(spec)
+    low, known = rank if rank is None else (rank, fused(spec)), table.known
     inside = copied = tied = whole = 0
     for name, rows, times in _sections(table, held):
-        asked = ("shared", name, tp, rank)
-        if asked not in table.known:
-            trains = rows if rank is None else tuple(adapters(rows, rank))
-            table.known[asked] = _shared(trains, tp)
-        each: Shared = table.known[asked]
+        asked = ("shared", name, tp, low)
+        if asked not in known:
+            trains = rows if low is None else tuple(adapters(rows, *low))
+            known[asked] = _shared(trains, tp)
+        each: Shared = known[asked]
         inside += times * each.inside
         copied += times * each.copied
         tied += times * each.tied
         whole += times * each.whole
     return Shared(inside, copied, tied, whole)
+
+
+def _rank(spec: Spec) -> tuple[int, tuple[str, ...] | None] | None:
+    """The rank of adapters, and which share a side (`fused`); None where all is trained."""
+    rank = rank_of(spec)
+    return None if rank is None else (rank, fused(spec))
 
 
 def _shared(rows: Sequence[Weight], tp: int) -> Shared:
@@ -103,9 +110,9 @@ def _shared(rows: Sequence[Weight], tp: int) -> Shared:
 
 def trained(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:
     """Those that are trained of the rows of the chunks `held`, and how often: all, or adapters."""
-    rank = rank_of(spec)
+    rank = _rank(spec)
     for row, times in rows_of(spec, held):
-        for each in (row,) if rank is None else adapters((row,), rank):
+        for each in (row,) if rank is None else adapters((row,), *rank):
             yield each, times
 
 
@@ -113,6 +120,15 @@ def trained_parameters(spec: Spec, held: Sequence[Stage]) -> Parameters:
     """What a rank trains of the chunks `held`, dense weights alone where it has adapters."""
     tp = spec.parallel.tp
     return Parameters(sum(n * row.on_rank(tp=tp) for row, n in trained(spec, held)))
+
+
+def adapters_of(spec: Spec) -> int | None:
+    """Parameters of all adapters of a model; None where it has none, or no shape."""
+    rank, model = _rank(spec), spec.model
+    if rank is None or model is None or model.layers is None:
+        return None
+    groups = table_of(spec).groups()
+    return sum(times * one.numel for row, times in groups for one in adapters((row,), *rank))
 
 
 def rows_of(spec: Spec, held: Sequence[Stage]) -> Iterator[tuple[Weight, int]]:

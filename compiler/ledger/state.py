@@ -4,16 +4,21 @@ Bytes a parameter, by dtype; ZeRO then divides what it shards. With bf16 weights
 fp32 master and two fp32 moments that is 2 + 4 + 4 + 8 = 18; with bf16 gradients 16, the number of
 the ZeRO paper (arXiv:1910.02054, section 3.1). ZeRO stage 1 shards master and moments, 2 the
 gradients too, 3 the weights too (section 5): `2 + 4 + 12 / dp` and so on.
+
+A frozen base (LoRA) has weights alone. Its adapters have what is trained: weights and gradients
+whole on every rank of dp, master and moments cut from ZeRO-1 on. Of a model given by `params` they
+are not known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
+from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.spec.blocks import Parallel, Spec, Train
 
 WIDTHS: Final = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2}
@@ -46,7 +51,7 @@ class State:
 def bytes_per_parameter(train: Train | None) -> State:
     """What each parameter costs before any sharding; without a recipe the default one counts.
 
-    A frozen base model (LoRA) has weights alone; its adapters are left out.
+    A frozen base model (LoRA) has weights alone; `bytes_per_adapter` is of its adapters.
     """
     if train is None:
         return State(weights=2, gradients=4, master=4, optimizer=8)
@@ -58,6 +63,25 @@ def bytes_per_parameter(train: Train | None) -> State:
         gradients=max(WIDTHS[train.gradients], 8 if train.precision == "fp64" else 0),
         master=0 if train.master == "none" else WIDTHS[train.master],
         optimizer=_moments(train),
+    )
+
+
+def bytes_per_adapter(train: Train) -> State:
+    """What each parameter of an adapter costs before any sharding: that of full training."""
+    return bytes_per_parameter(replace(train, lora=None))
+
+
+def of_adapters(number: int, train: Train, parallel: Parallel, *, shard: int) -> State:
+    """The state of `number` parameters of adapters on one rank, of which `offload` moves nothing.
+
+    Their gradients are one buffer that is reduced once a step: whole from ZeRO-2 on too.
+    """
+    each, cut = bytes_per_adapter(train), shard if parallel.zero else 1
+    return State(
+        number * each.weights,
+        number * each.gradients,
+        number * each.master / cut,
+        number * each.optimizer / cut,
     )
 
 
@@ -106,7 +130,8 @@ def _without_offloaded(state: State, parallel: Parallel) -> State:
 def states(spec: Spec, layout: Layout) -> tuple[State, ...]:
     """The state of a rank of each pipeline rank; one entry for all where the model has no shape.
 
-    A model given by `params` is split evenly: N / (tp · pp) parameters a rank.
+    A model given by `params` is split evenly: N / (tp · pp) parameters a rank; adapters are left
+    out of it, since they follow from shapes.
     """
     parallel, model = spec.parallel, spec.model
     assert model is not None
@@ -121,9 +146,16 @@ def states(spec: Spec, layout: Layout) -> tuple[State, ...]:
     expert_shard = next(
         (layout.size(kind) for kind in ("expert_shard", "edp") if kind in layout.kinds), 1
     )
-    return tuple(
+    frozen = tuple(
         on_rank(held, each, parallel=parallel, shard=shard, expert_shard=expert_shard)
         for held in _held(spec, layout)
+    )
+    train = spec.train
+    if train is None or train.lora is None:
+        return frozen
+    return tuple(
+        state + of_adapters(trained_parameters(spec, chunks).dense, train, parallel, shard=shard)
+        for state, chunks in zip(frozen, layout.rows, strict=True)
     )
 
 

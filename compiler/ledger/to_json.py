@@ -13,6 +13,7 @@ from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.memory import RankClass
 from parlay.compiler.ledger.memory.chunk import LayerKept
 from parlay.compiler.ledger.notes import context_note, gather_note, link_notes, recompute_note
+from parlay.compiler.ledger.shared import adapters_of
 from parlay.compiler.ledger.state import WIDTHS
 from parlay.compiler.ledger.time import CallTime
 
@@ -57,6 +58,8 @@ def _parameters(ledger: Ledger) -> dict[str, Any]:
     width = WIDTHS.get(spec.train.precision, 2) if spec.train else 2
     rows = padded_vocab(spec)
     found["by_kind"] = parameters.by_kind(model)
+    if (trained := adapters_of(spec)) is not None:
+        found["trained"] = trained
     found["padding"] = parameters.padding(model, rows)
     found["tensors"] = [
         {

@@ -99,6 +99,48 @@ def test_chunks_and_offload(job: Callable[..., str], tmp_path: Path) -> None:
     assert [state.total for state in moved] == [s.weights + s.gradients for s in plain]
 
 
+LORA = "seq = 1Ki, micro_batch = 1, global_batch = 64, lora(rank = 8)"
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_adapters_are_whole_on_each_replica(
+    zero: int, job: Callable[..., str], tmp_path: Path
+) -> None:
+    """Llama 3 8B, 64 ranks: 32 layers, each q, k, v, o, gate, up, down; masters and moments cut."""
+    h, kv, f, r, ranks = 4096, 1024, 14336, 8, 64
+    number = 32 * r * (4 * h + 2 * (h + kv) + 3 * (h + f))
+    [state] = _states(job(parallel=f"{{ zero = {zero} }}", train=f"{{ {LORA} }}"), tmp_path)
+    cut = ranks if zero else 1
+    assert state.weights == 2 * 8_030_261_248 / (ranks if zero == 3 else 1) + 2 * number
+    assert state.gradients == 4 * number
+    assert (state.master, state.optimizer) == (4 * number / cut, 8 * number / cut)
+
+
+@pytest.mark.parametrize(
+    ("stack", "whole"), [("parlay", True), ("nemo-24", False), ("bridge-26.04", False)]
+)
+def test_what_tp_cuts_of_adapters(
+    stack: str, whole: bool, job: Callable[..., str], tmp_path: Path
+) -> None:
+    """The side that it cuts of the matrix; of NeMo's, which are of fused linears, both sides."""
+    h, kv, f, r, tp = 4096, 1024, 14336, 8, 4
+    if whole:
+        columns, rows = 5 * h + (h + 2 * kv + 2 * f) / tp, (h + f) / tp + 2 * h
+    else:
+        columns, rows = (2 * h + h + 2 * kv + 2 * f) / tp, (h + f + 2 * h) / tp
+    text = job(parallel=f"{{ tp = {tp} }}", train=f'{{ {LORA} stack = "{stack}" }}')
+    [state] = _states(text, tmp_path)
+    assert state.gradients == 4 * 32 * r * (columns + rows)
+
+
+def test_adapters_of_a_number_of_parameters_are_not_known(tmp_path: Path) -> None:
+    path = tmp_path / "run.par"
+    path.write_text(_text("700B", "zero = 0", 8, more="lora(rank = 8)"))
+    [error] = pipeline.check(path).errors
+    assert error.code == "M201"
+    assert "adapters are not counted" in " ".join(error.notes)
+
+
 def test_experts_shard_over_edp(job: Callable[..., str], tmp_path: Path) -> None:
     """Of 64 ranks ep takes 8: expert state is sharded 8 ways, dense state 64 ways."""
     moe = 'from "mixtral-8x7b"'

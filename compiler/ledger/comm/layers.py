@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from parlay.compiler.ledger import communication_experts as of_experts
-from parlay.compiler.ledger.adapters import low_rank, rank_of, unasked
+from parlay.compiler.ledger.adapters import cuts_both, low_rank, messages, rank_of, unasked
 from parlay.compiler.ledger.comm.context import Job, Load
 from parlay.compiler.ledger.comm.record import Raw
 from parlay.compiler.ledger.latent import Latents, latents
 from parlay.compiler.ledger.recipe import BYTES
+from parlay.compiler.ledger.time import efficiency
 
 # ── Tensor parallelism ────────────────────────────────────────────────────────
 
@@ -50,8 +52,8 @@ def tensor_parallel(job: Job, load: Load) -> Iterator[Raw]:
         yield raw("reduce_scatter", asked + sublayers + rows)
     else:
         yield raw("all_reduce", asked + sublayers + rows)
-    if rank is not None and job.parallel.sequence_parallel:
-        yield from _low_rank(job, load, rank)
+    if rank is not None:
+        yield from _of_adapters(job, load, rank)
     if low is not None:
         yield from _latents(job, load, low)
     if job.model.qk_norm == "full":
@@ -83,6 +85,14 @@ def _latents(job: Job, load: Load, low: Latents) -> Iterator[Raw]:
     yield raw("reduce_scatter", low.sent, load.layers)
 
 
+def _of_adapters(job: Job, load: Load, rank: int) -> Iterator[Raw]:
+    """What adapters send besides, by whose software is priced."""
+    if cuts_both(job.train):
+        yield from _of_parallel_adapters(job, load, rank)
+    elif job.parallel.sequence_parallel:
+        yield from _low_rank(job, load, rank)
+
+
 def _low_rank(job: Job, load: Load, rank: int) -> Iterator[Raw]:
     """Low-rank features beside what sublayers read: a gather forward, a scatter backward."""
     dense = load.layers - load.mixed
@@ -96,6 +106,31 @@ def _low_rank(job: Job, load: Load, rank: int) -> Iterator[Raw]:
         for collective, times in calls:
             number, dtype = times * job.microbatches, job.dtypes.compute
             yield Raw("tp", "adapters", collective, dtype, size, number, False, formula)
+
+
+def _of_parallel_adapters(job: Job, load: Load, rank: int) -> Iterator[Raw]:
+    """What adapters send that are linears over tp of their own, both sides cut."""
+    model, dense = job.model, load.layers - load.mixed
+    shared = model.experts.shared * model.experts.shared_ffn if model.experts is not None else 0
+    inputs = efficiency.of(job.spec).adapters == "qkv"
+    sequence = job.parallel.sequence_parallel
+    sent: Counter[tuple[str, int]] = Counter()
+    for ffn, layers, again in (
+        (model.ffn, dense, load.again - load.routed),
+        (shared, load.mixed, load.routed),
+    ):
+        for one in messages(model, rank, ffn, sequence=sequence, together=True, inputs=inputs):
+            times = one.forward * (layers + again) + one.backward * layers
+            sent[one.collective, one.features] += times
+    if not sequence and model.mla is None:
+        # What comes before the first adapters asks for no gradient.
+        sent["all_reduce", model.hidden] -= load.embedding
+    for (collective, features), times in sent.items():
+        size = job.width * job.tokens * features
+        formula = f"{job.width} B x {job.tokens} tokens x {features}"
+        calls, dtype = times * job.microbatches, job.dtypes.compute
+        if calls > 0:
+            yield Raw("tp", "adapters", collective, dtype, size, calls, False, formula)
 
 
 def _again(job: Job, load: Load) -> tuple[int, int]:

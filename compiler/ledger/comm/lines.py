@@ -146,7 +146,10 @@ def _of_states(spec: Spec, layout: Layout) -> Iterator[Raw]:
         gradients=WIDE.get(int(each.gradients), "float32"),
         weights=weights,
     )
+    frozen = spec.train is not None and spec.train.lora is not None
     for raw in raws:
+        if frozen and (parallel.zero < 3 or raw.collective != "all_gather"):
+            continue  # of adapters without shapes nothing is known
         # One message: without a shape there are no buckets to speak of.
         pieces = raw.calls if parallel.zero < 3 or raw.what == "gradients" else raw.calls // 2
         calls = raw.calls // pieces

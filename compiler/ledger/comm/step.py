@@ -181,14 +181,18 @@ def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
         return Raw(group, what, "all_reduce", dtypes.gradients, size, 1, False, formula, ranks)
 
     found = shared.shared_of(job.spec, chunks)
-    if parallel.tp > 1 and shared.partial(job.spec):
+    if parallel.tp > 1 and found.whole and shared.partial(job.spec):
         yield summed("tp", "gradients of whole weights", found.whole)
     for group, elements in shared.sums(job.spec, chunks, found):
         # Neighbours in tp that hold one key/value head alike sum its gradient among themselves.
         ranks = parallel.tp // job.model.kv_heads if group == "kv" else None
         yield summed(group, SHARED[group], elements, ranks)
     further = job.model.mtp_layers and not job.model.tied_embeddings and parallel.pp > 1
-    if further and any(chunk.embedding != chunk.head for chunk in chunks):
+    if (
+        further
+        and rank_of(job.spec) is None
+        and any(chunk.embedding != chunk.head for chunk in chunks)
+    ):
         # Layers for further tokens, on the last stage, read the embedding of the first.
         rows = job.vocab // parallel.tp
         yield summed("embedding", SHARED["embedding"], rows * job.model.hidden)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parlay.compiler.ledger.adapters import low_rank
+from parlay.compiler.ledger.adapters import cuts_both, low_rank
 from parlay.compiler.ledger.memory.mixture import mixture
 from parlay.compiler.ledger.memory.record import TRANSFORMER, Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
@@ -79,7 +79,7 @@ def _low_rank(sizes: Sizes, *, experts: bool) -> Iterator[Saved]:
     """The low-rank features of each projection with an adapter, of all tokens."""
     assert sizes.train.lora is not None
     rank: int = sizes.train.lora["rank"]
-    attention, inner = low_rank(sizes.model, rank)
+    attention, inner = low_rank(sizes.model, rank, together=cuts_both(sizes.train))
     for name, part, features in (("attention", None, attention), ("mlp", "mlp", inner)):
         if not (experts and name == "mlp" and not _shared(sizes)):
             size, formula = sizes.inner(features + rank, sizes.width)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from parlay.compiler.layout import Layout, Stage
@@ -12,7 +12,7 @@ from parlay.compiler.ledger.memory.record import Line
 from parlay.compiler.ledger.memory.stack import Stack, stack_of
 from parlay.compiler.ledger.parameters import Parameters
 from parlay.compiler.ledger.shared import trained_parameters
-from parlay.compiler.ledger.state import State, bytes_per_parameter
+from parlay.compiler.ledger.state import State, bytes_per_adapter, bytes_per_parameter
 from parlay.compiler.spec.blocks import Spec, Train
 
 LORA: Final = "arXiv:2106.09685"
@@ -106,7 +106,7 @@ def adapter_lines(spec: Spec, chunks: Sequence[Stage], shards: Shards) -> Iterat
     """The state of adapters on frozen weights; ZeRO shards their masters and moments."""
     if spec.train is None or rank_of(spec) is None:
         return
-    each = bytes_per_parameter(replace(spec.train, lora=None))
+    each = bytes_per_adapter(spec.train)
     number, ranks = trained_parameters(spec, chunks).dense, shards.dense
     for category, name, width, cut in (
         ("weights", "adapters", each.weights, 1),
