@@ -138,7 +138,10 @@ def stack_of(row: Row) -> str:
     if base == "bridge" and (found := re.search(r"\b(2\d\.\d\d)", words)):
         return f"bridge-{found[1]}"
     if base == "nemo-24":
-        return f"{base}{_task(lower)}"
+        return f"{base}{_task(lower, row)}"
+    if base == "automodel" and "lora" in lower:
+        cut = {row.get("tp", ""), row.get("pp", "")} - {"", "1"}
+        return f"{base}-lora{'-cut' if cut else ''}"
     return base
 
 
@@ -151,11 +154,14 @@ def _compiled(lower: str, address: str) -> str:
     return f"-compile{loss}" if "torch.compile" in lower else ""
 
 
-def _task(lower: str) -> str:
-    """Fine-tuning runs a data path of its own."""
+def _task(lower: str, row: Row) -> str:
+    """Fine-tuning runs a data path of its own, that of NeMo 1's scripts or of NeMo 2's recipes,
+    which the benchmarks of DGX Cloud take."""
+    told = (row.get("source_group", ""), row.get("source_url", ""))
+    recipes = "-recipes" if any("dgxc" in words for words in told) else ""
     if "lora" in lower:
-        return "-lora"
-    return "-sft" if "sft" in lower else ""
+        return f"{recipes}-lora"
+    return f"{recipes}-sft" if "sft" in lower else ""
 
 
 OLD = Usual(attention="math", zero=0, recompute="full", sequence=False)
@@ -173,8 +179,11 @@ USUAL = {
     "pytorch": Usual(zero=3),
     "internevo": Usual(gradients="bf16", nic=(4, 100.0)),
     "bridge": Usual(),
+    # Its recipes for models that one GPU does not hold compute whole layers again.
+    "automodel-lora-cut": Usual(zero=3, recompute="full"),
     "nemo-24": Usual(expert_tp=True, balanced=True, interleaved=True),
     "nemo-24-lora": Usual(expert_tp=True, balanced=True, sequence=False),
+    "nemo-24-recipes-lora": Usual(expert_tp=True, balanced=True),
     "megatron-2024": Usual(expert_tp=True),
 }
 

@@ -111,7 +111,8 @@ def test_every_figure_has_a_formula(timed: Timed, line: str) -> None:
 
 def test_lora_leaves_out_the_weights_gradients(timed: Timed) -> None:
     full, frozen = timed(), timed(train="lora = lora(rank = 16)")
-    assert 1.2 < full.step_seconds / frozen.step_seconds < 1.6
+    # A third of the products less; adapters on every projection move much of that again.
+    assert 1.0 < full.step_seconds / frozen.step_seconds < 1.4
     # Nor are they counted as work of the model: a share of the peak stays one.
     gone = 2 * 6_607_077_376
     assert frozen.flops_per_token == pytest.approx(full.flops_per_token - gone, rel=1e-3)

@@ -41,6 +41,8 @@ GROUPED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Names that stand for several components in a row of the table."""
+SETTINGS: Final = ("overlap_dp", "overlap_cp", "bucket", "documents")
+"""Numbers of a row that are no factors."""
 MOST: Final = 0.95
 """No product reaches more of the dense peak, whatever a family's, framework's and stack's rows come
 to where no run had all three."""
@@ -54,7 +56,9 @@ class Efficiency:
     of context parallelism, that run beside computation. `early_stop` says that full recompute
     leaves out a layer's last product, `dispatch_once` that a token goes once to a domain, however
     many of its experts lie there (DeepEP). `bucket` is the length of a gradient message in
-    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank. `measured` are the
+    parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank. `documents` is the mean
+    length of documents that are packed into a sequence and see themselves alone, None where tokens
+    see all before them; `adapters` is `qkv` where a stack trains those alone. `measured` are the
     components whose family's row a calibration stands in for.
     """
 
@@ -70,6 +74,8 @@ class Efficiency:
     dispatch_once: bool
     bucket: float
     broadcast: bool
+    documents: float | None
+    adapters: str
     measured: frozenset[str] = frozenset()
 
 
@@ -194,7 +200,7 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
     settings: dict[str, Any] = {}
     for level in (table["framework"][framework], *(table["stack"][name] for name in stacks)):
         for name, value in level.items():
-            if isinstance(value, float) and name not in ("overlap_dp", "overlap_cp", "bucket"):
+            if isinstance(value, float) and name not in SETTINGS:
                 for component in GROUPED.get(name, (name,)):
                     factors[component] *= value
             else:
@@ -215,4 +221,6 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
         dispatch_once=settings.get("dispatch_once", False),
         bucket=settings.get("bucket", 40e6),
         broadcast=settings.get("broadcast", False),
+        documents=settings.get("documents"),
+        adapters=settings.get("adapters", "all"),
     )

@@ -88,7 +88,7 @@ def layer(
     late = shapes.put_off(model, train, parallel)
     _linear(made, "attention", projections, train, machine, accumulated=written, late=late)
     fused = train.attention == "flash"
-    _core(made, model, train, parallel, machine, fused=fused)
+    _core(made, model, train, parallel, machine, t, fused=fused)
     _norms(made, model, train, parallel, machine, t)
     if experts:
         _experts(made, model, train, parallel, machine, wires, t, once=once)
@@ -99,7 +99,7 @@ def layer(
         _linear(made, "down", [down], train, machine, accumulated=written)
         _activation(made, "mlp", model, t * width, machine)
         made.put("mlp", "launch", KERNELS["mlp"] * LAUNCH_S, 2 * KERNELS["mlp"] * LAUNCH_S)
-    _exchanges(made, model, train, parallel, wires, experts=experts)
+    _exchanges(made, model, train, parallel, wires, t, experts=experts)
     return made
 
 
@@ -174,11 +174,11 @@ def _core(
     train: Train,
     parallel: Parallel,
     machine: Machine,
+    t: float,
     *,
     fused: bool,
 ) -> None:
     """Scores and values. Causal kernels do half the square; plain products do all of it."""
-    t = shapes.tokens(train, parallel)
     query, _, value, _ = shapes.widths(model, parallel.tp)
     square = 2.0 * t * train.seq * (query + value)
     seen = counted.seen(model, train.seq)
@@ -301,7 +301,14 @@ def _of_latents(
 
 
 def _exchanges(
-    made: Layer, model: Model, train: Train, parallel: Parallel, wires: Wires, *, experts: bool
+    made: Layer,
+    model: Model,
+    train: Train,
+    parallel: Parallel,
+    wires: Wires,
+    t: float,
+    *,
+    experts: bool,
 ) -> None:
     """What attention and MLP send over tp and cp.
 
@@ -311,7 +318,7 @@ def _exchanges(
     A layer with routed experts exchanges over ep in place of the MLP's pair, unless shared experts
     are cut over tp. In a ring keys and values go round once, and twice that in the backward.
     """
-    t, width = shapes.tokens(train, parallel), shapes.element(train)
+    width = shapes.element(train)
     if wires.tp is not None:
         message = width * t * model.hidden
         pair = sum(collectives.seconds(name, wires.tp, message) for name in pair_of(parallel))

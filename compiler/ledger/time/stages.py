@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
-from parlay.compiler.ledger.time import collectives, gemm, shapes
+from parlay.compiler.ledger.time import collectives, gemm, shapes, tuning
 from parlay.compiler.ledger.time.bubble import Split
 from parlay.compiler.ledger.time.efficiency import Efficiency
 from parlay.compiler.ledger.time.layer import HOST_S, LAUNCH_S, Layer, Wires, layer, pair_of
@@ -97,9 +98,12 @@ def kinds(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -
     assert model is not None and train is not None
     mixture = model.experts
     mixed = mixture.layers_before(model.layers) if mixture is not None else 0
+    build = layer
+    if train.lora is not None or efficiency.documents is not None:
+        build = partial(tuning.layer, efficiency)
     blocks = [
         _block(
-            layer(spec, machine, joined, experts=kind, once=efficiency.dispatch_once),
+            build(spec, machine, joined, experts=kind, once=efficiency.dispatch_once),
             train,
             efficiency,
         )
@@ -212,18 +216,22 @@ def repeated(recompute: Setting, sublayer: str, *, early: bool) -> float:
 def _embedding(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -> Block:
     """A look-up: a row read and written a token; the backward adds to rows in fp32.
 
-    Rows are dealt over tp, and what the ranks found is summed: whole, or each its tokens.
+    Rows are dealt over tp, and what the ranks found is summed: whole, or each its tokens. Of frozen
+    rows there is no backward, nor of what feeds the first adapters.
     """
     model, train, parallel = spec.model, spec.train, spec.parallel
     assert model is not None and train is not None
     t = shapes.tokens(train, parallel)
     forward = {"pointwise": 4.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
     backward = {"pointwise": 12.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
+    if train.lora is not None:
+        backward = tuning.unasked(spec, machine, joined, efficiency)
     if joined.tp is not None:
         message = shapes.element(train) * t * model.hidden
         if parallel.sequence_parallel:
             forward["tp"] = collectives.seconds("reduce_scatter", joined.tp, message)
-            backward["tp"] = collectives.seconds("all_gather", joined.tp, message)
+            if train.lora is None:
+                backward["tp"] = collectives.seconds("all_gather", joined.tp, message)
         else:
             forward["tp"] = collectives.seconds("all_reduce", joined.tp, message)
     return _made(forward, backward, efficiency)
@@ -254,5 +262,8 @@ def _head(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -
         )
         if parallel.sequence_parallel:
             forward["tp"] = collectives.seconds("all_gather", joined.tp, message)
+    if frozen and joined.tp is not None and parallel.sequence_parallel:
+        # No weight's gradient asks for the input once more.
+        backward["tp"] = collectives.seconds("reduce_scatter", joined.tp, message)
     weights = {} if frozen else {"gemm": gemm.seconds(columns, model.hidden, t, machine)}
     return _made(forward, backward, efficiency, weights=weights)

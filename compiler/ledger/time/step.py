@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log2
 from typing import Any
 
@@ -11,6 +12,7 @@ from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.held import padded_vocab
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
 from parlay.compiler.ledger.recipe import microbatches as microbatches_of
+from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.ledger.time import (
     bubble,
     collectives,
@@ -23,6 +25,7 @@ from parlay.compiler.ledger.time import (
 from parlay.compiler.ledger.time.efficiency import Efficiency
 from parlay.compiler.ledger.time.machine import Machine
 from parlay.compiler.ledger.time.parts import add, total
+from parlay.compiler.ledger.time.traffic import of_frozen
 from parlay.compiler.spec.blocks import Spec
 
 UPDATE_BYTES = 30.0
@@ -74,7 +77,8 @@ def price(
     times = [priced[counts] for counts in line.counts]
     hop = _hop(spec, layout, machine)
     busiest = max(range(parallel.pp), key=times.__getitem__)
-    every = [t + hop * rates.factors["pp"] for t in times]
+    sent = hop * rates.factors["pp"]
+    every = [t + sent for t in times]
     split = line.split(line.counts[busiest])
     ideal, waits = bubble.step(parallel.schedule, every, m, split)
     share = bubble.waiting_share(parallel.schedule, parallel.pp, split)
@@ -86,9 +90,12 @@ def price(
         add(parts, {"pp": hop}, m + share * (parallel.pp - 1))
     forward, backward = line.seconds(line.counts[busiest])
     held = ranks[busiest] if ranks else held_by_rank(spec, layout, busiest)
+    trained, send = held, traffic.transfers
+    if train.lora is not None:
+        trained, send = trained_parameters(spec, layout.rows[busiest]), partial(of_frozen, held)
     moved = tuple(
-        traffic.transfers(
-            *(parallel, train, layout, machine, held, m),
+        send(
+            *(parallel, train, layout, machine, trained, m),
             bucket=rates.bucket,
             broadcast=rates.broadcast,
         )
@@ -98,7 +105,7 @@ def price(
         list(moved), share=hidden, forward=forward, backward=backward, microbatches=m
     )
     tied = _tied(spec, layout, machine)
-    add(parts, {"dp": waited + tied, "optimizer": _update(spec, layout, machine, held)})
+    add(parts, {"dp": waited + tied, "optimizer": _update(spec, layout, machine, trained)})
     steady = total(parts, rates.factors)
     add(parts, {"straggle": 0.01 * steady * log2(max(1.0, cluster.gpus / 8))})
     return Step(parts, waits, ideal - waits, m, busiest, line, moved, tied, machine, rates)
@@ -170,8 +177,6 @@ def _update(spec: Spec, layout: Layout, machine: Machine, held: Parameters) -> f
     """Seconds of the optimizer's traffic, in GPU memory or over the host."""
     train, parallel = spec.train, spec.parallel
     assert train is not None
-    if train.lora is not None:
-        held = Parameters(held.total // 100)
     shard = layout.size("shard") if parallel.zero else 1
     inner = "expert_shard" if "expert_shard" in layout.kinds else "edp"
     expert = layout.size(inner) if parallel.zero and inner in layout.kinds else 1

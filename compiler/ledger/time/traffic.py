@@ -9,7 +9,7 @@ of their shard (HSDP).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -55,14 +55,12 @@ def transfers(
     bucket: float,
     broadcast: bool = False,
 ) -> Iterator[Transfer]:
-    """Every transfer of a rank that holds `held`; a frozen base (LoRA) sums adapters alone.
+    """Every transfer of a rank that trains what it holds, `held`.
 
     Messages are `bucket` parameters long, or a million for each rank where that is more
     (Megatron's rule); under ZeRO-3 a layer's. With `broadcast` every rank of ZeRO-1 sends its own
     share of the new parameters in a call of its own.
     """
-    if train.lora is not None:
-        held = Parameters(held.total // 100 if parallel.zero < 3 else held.total)
     gradient = WIDTHS[train.gradients]
     for number, whole, shard, replicate in (
         (held.dense, "dp_cp", "shard", "replicate"),
@@ -84,19 +82,41 @@ def transfers(
             yield one(whole, "all_reduce", train.gradients, bytes_gradient, 1, "step")
             continue
         if parts > 1:
-            if train.lora is None or parallel.zero < 3:
-                yield one(inner, "reduce_scatter", train.gradients, bytes_gradient, times, moment)
+            yield one(inner, "reduce_scatter", train.gradients, bytes_gradient, times, moment)
             if parallel.zero == 3:
                 yield one(inner, "all_gather", "bf16", bytes_weight, times, "forward")
                 yield one(inner, "all_gather", "bf16", bytes_weight, times, "backward")
             else:
                 name = "broadcast" if broadcast else "all_gather"
                 yield one(inner, name, "bf16", bytes_weight, 1, "step")
-        if train.lora is not None and parallel.zero == 3:
-            continue  # what is frozen has no gradients
         if replicate in layout.kinds and layout.size(replicate) > 1:
             part = bytes_gradient / parts
             yield one(replicate, "all_reduce", train.gradients, part, 1, "step")
+
+
+def of_frozen(
+    held: Parameters,
+    parallel: Parallel,
+    train: Train,
+    layout: Layout,
+    machine: Machine,
+    trained: Parameters,
+    microbatches: int,
+    *,
+    bucket: float,
+    broadcast: bool = False,
+) -> Iterator[Transfer]:
+    """`transfers` of a rank that trains adapters on what it holds: their gradients once a step,
+    from ZeRO-2 on too, and under ZeRO-3 gathers of what is frozen, which has no gradients."""
+    once = replace(parallel, zero=min(parallel.zero, 1))
+    yield from transfers(
+        *(once, train, layout, machine, trained, microbatches), bucket=bucket, broadcast=broadcast
+    )
+    if parallel.zero == 3:
+        every = (parallel, train, layout, machine, held, microbatches)
+        for each in transfers(*every, bucket=bucket):
+            if each.collective == "all_gather":
+                yield each
 
 
 def _transfer(
