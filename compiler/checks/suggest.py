@@ -60,16 +60,19 @@ def choices(
 ) -> Help:
     """Help and fixes for at most `most` of `values` of one field, those nearest to `wanted`.
 
-    Only values with which the rules that read the field find nothing.
+    Only values with which the rules that read the field find nothing; where all of them are too
+    much for the memory, those that are legal but for it are named, and no fix is made of them.
     """
     if subject.searching:
         return Help()
     ranked = sorted(values, key=lambda value: (abs(log2(value / wanted)), value))
-    good = islice((v for v in ranked if v != wanted and holds(subject, {path: v})), most)
-    found = sorted(good)
-    if not found:
-        return Help()
+    other = [value for value in ranked if value != wanted]
+    found = sorted(islice((v for v in other if holds(subject, {path: v})), most))
     name = path.rpartition(".")[2]
+    if not found:
+        legal = sorted(islice((v for v in other if _but_for_memory(subject, {path: v})), most))
+        said = f"{name} = {words.listed(legal, 'or')} is legal, and does not fit the memory"
+        return Help((said,)) if legal else Help()
     fixes = tuple(each for value in found for each in fix.set_fields(subject, {path: value}))
     return Help((f"{name} = {words.listed(found, 'or')} fits",), fixes)
 
@@ -121,6 +124,15 @@ def _candidates(
 def holds(subject: Subject, values: Mapping[str, Any]) -> bool:
     """Whether the job with other `values`, by path, has no error in the rules that read them."""
     return subject.admits(values) and faults.worst(subject, values) is not Severity.ERROR
+
+
+def _but_for_memory(subject: Subject, values: Mapping[str, Any]) -> bool:
+    """Whether the only errors with other `values`, by path, are those of memory."""
+    candidate = subject.with_values(values)
+    if not subject.admits(values) or not faults.makes_a_grid(candidate, values):
+        return False
+    told = faults.told(candidate, values)
+    return all(each.code.startswith("M") for each in told if each.severity is Severity.ERROR)
 
 
 def _near(subject: Subject, degrees: Mapping[str, Any], world: int) -> Near:

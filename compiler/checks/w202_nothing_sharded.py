@@ -53,6 +53,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
             span,
             label,
             also=[subject.label(place, "one rank to shard over")],
+            help=["more replicas, or ranks of cp, shard it"] if group == 1 else [],
+            fixes=fix.set_fields(subject, {"parallel.zero": 0}) if group == 1 else (),
         )
     elif parallel.zero == 0 and subject.written("parallel.shard"):
         span, label = subject.label("parallel.shard", "nothing is sharded")
