@@ -135,7 +135,7 @@ class GradientBuffer(Owned):
     def sum_whole(self, *, axis: Axis) -> None:
         """Sums the gradients of whole weights, of which each rank of `axis` has the share of its
         piece of the sequence: one all_reduce."""
-        dist.all_reduce(self.buffer[: self.weights.whole], group=axis.group)
+        dist.all_reduce(self.buffer[self.weights.whole], group=axis.group)
 
     def sum(self, names: Collection[str], *, axis: Axis) -> None:
         """Sums the gradients of weights with these ends of names, of which each rank of `axis` has

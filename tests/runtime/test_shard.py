@@ -93,14 +93,14 @@ def test_gradients_of_microbatches_add_up_in_the_buffer():
 def test_the_buffer_is_in_ranges_of_what_is_treated_alike():
     _, weights = built(multiple=8)
     assert [place.name for place in weights.places] == [
+        "up.weight",
+        "down.weight",
         "norm.weight",
         "down.bias",
         "up.bias",
-        "up.weight",
-        "down.weight",
     ]
-    assert weights.whole == 5 + 3
-    assert regions(weights.pieces(slice(0, 72))) == [Region(0, 15, False), Region(15, 71, True)]
+    assert weights.whole == slice(56, 56 + 5 + 3)
+    assert regions(weights.pieces(slice(0, 72))) == [Region(0, 56, True), Region(56, 71, False)]
     assert (weights.numel, weights.buffer.numel()) == (71, 72)
 
 
@@ -237,7 +237,7 @@ def test_a_shard_has_its_part_of_the_state_and_of_the_gradients():
         assert sum(part.numel() for part in optimizer.parts) == (24, 24, 23)[rank]
         pieces = {name: (s["offset"], len(s["exp_avg"])) for name, s in state["slices"].items()}
         assert pieces == {name: (at, len(piece)) for name, at, piece in gradients.named()}
-        if rank == 0:
+        if rank == 2:
             other = copy.deepcopy(state)
             other["slices"]["norm.weight"]["offset"] = 1
             with pytest.raises(ValueError, match=r"norm\.weight: this rank owns 5 elements from 0"):
@@ -246,7 +246,7 @@ def test_a_shard_has_its_part_of_the_state_and_of_the_gradients():
 
     found = run_ranks(target, 3, timeout=60)
     assert found == [
-        {"norm.weight": (0, 5), "down.bias": (0, 3), "up.bias": (0, 7), "up.weight": (0, 9)},
-        {"up.weight": (9, 24)},
-        {"up.weight": (33, 2), "down.weight": (0, 21)},
+        {"up.weight": (0, 24)},
+        {"up.weight": (24, 11), "down.weight": (0, 13)},
+        {"down.weight": (13, 8), "norm.weight": (0, 5), "down.bias": (0, 3), "up.bias": (0, 7)},
     ]
