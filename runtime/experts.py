@@ -60,12 +60,12 @@ class Grouped(nn.Module):
     def products(self, x: Tensor, counts: Tensor) -> Tensor:
         """What `forward` gives without biases."""
         # Torch has no grouped product in float64, nor of rows that start anywhere in memory.
-        starts = all(width * x.element_size() % 16 == 0 for width in self.weight.shape[1:])
-        if x.dtype == torch.float64 or not starts:
+        at = *self.weight.shape[1:], self.weight.storage_offset()
+        if x.dtype == torch.float64 or any(one * x.element_size() % 16 for one in at):
             pairs = zip(x.split(counts.tolist()), self.weight, strict=True)
             return torch.cat([F.linear(rows, matrix) for rows, matrix in pairs])
-        ends = counts.cumsum(0).to(torch.int32)
-        return F.grouped_mm(x, self.weight.transpose(1, 2), offs=ends)
+        out: Tensor = _Products.apply(x, self.weight, counts)
+        return out
 
 
 def visit(
@@ -126,6 +126,41 @@ def _inverse(order: Tensor) -> Tensor:
 
 
 # ── Rows on one rank ──────────────────────────────────────────────────────────
+
+
+class _Products(torch.autograd.Function):
+    """One grouped product of all rows. Backward: two more.
+
+    The gradient of an expert that no row visits is set to zero here, and without rows nothing is
+    multiplied: some GPUs' kernels leave there what the memory held before.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, counts)
+        if not len(x):
+            return x.new_empty(0, weight.shape[1])
+        return F.grouped_mm(x, weight.transpose(1, 2), offs=_ends(counts))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, weight, counts = ctx.saved_tensors
+        if not len(x):
+            return torch.empty_like(x), torch.zeros_like(weight), None
+        gradient, ends = gradient.contiguous(), _ends(counts)
+        of_x = of_weight = None
+        if ctx.needs_input_grad[0]:
+            of_x = F.grouped_mm(gradient, weight, offs=ends)
+        if ctx.needs_input_grad[1]:
+            of_weight = F.grouped_mm(gradient.T, x, offs=ends)
+            of_weight.masked_fill_((counts == 0)[:, None, None], 0.0)
+        return of_x, of_weight, None
+
+
+def _ends(counts: Tensor) -> Tensor:
+    """Behind the last row of each expert, as grouped products want it."""
+    return counts.cumsum(0).to(torch.int32)
 
 
 class _Biased(torch.autograd.Function):

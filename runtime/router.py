@@ -87,7 +87,10 @@ def choose(
             left_out.scatter_(1, best.topk(top_groups, dim=-1).indices, False)
             ranked = each.masked_fill(left_out.unsqueeze(-1), float("-inf")).flatten(1)
         experts = ranked.topk(top_k, dim=-1).indices
-        counts = torch.bincount(experts.flatten(), minlength=count)
+        # bincount would wait for the GPU, to see how many there are.
+        visits = experts.flatten()
+        counts = torch.zeros(count, dtype=torch.int64, device=scores.device)
+        counts.scatter_add_(0, visits, torch.ones_like(visits))
     weights = scores.gather(1, experts)
     if top_k > 1 and normalize:
         weights = weights / weights.sum(-1, keepdim=True)
