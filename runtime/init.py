@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from math import sqrt
+from typing import Any
 
 import torch
 from parlay.runtime.mesh import Axis
@@ -36,33 +37,46 @@ def fill(
     axis: Axis | None = None,
     copies: Copies = (),
     dealt: Dealt | None = None,
-    gathered: Callable[[Tensor], AbstractContextManager[object]] = nullcontext,
+    gathered: Callable[[Tensor], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
     """Fills the parameters of `model`: norm weights with ones, biases with zeros, others drawn.
 
     Where `cut` names a dim for a weight, the parameter is this rank's piece of it along that dim;
     where `copies` names ranks of `axis`, these neighbours have the same piece, and `dealt` says
     which routed experts it holds. Each of these is drawn on its own, as the matrix `NAME/NUMBER`.
-    Under `gathered(parameter)` a weight that another library has cut is whole. Where the plan names
-    `weights` nothing is drawn: they are read, or a save is.
+    Under `gathered(parameter)` a weight that is cut over other ranks is whole; where it gives a
+    slice, these elements alone have to be right, since they are all that this rank keeps. Where the
+    plan names `weights` nothing is drawn: they are read, or a save is.
     """
     if getattr(plan, "weights", None) is not None:
         return
     for name, parameter in model.named_parameters():
-        with gathered(parameter):
+        with gathered(parameter) as given:
+            kept = given if isinstance(given, slice) else slice(0, parameter.numel())
             if dealt is not None and routed(name):
-                _fill_experts(name, parameter, plan=plan, dealt=dealt)
+                _fill_experts(name, parameter, plan=plan, dealt=dealt, kept=kept)
             else:
-                _fill(name, parameter, plan=plan, cut=cut, axis=axis, copies=copies)
+                _fill(name, parameter, plan=plan, cut=cut, axis=axis, copies=copies, kept=kept)
 
 
-def _fill_experts(name: str, parameter: Tensor, *, plan: Plan, dealt: Dealt) -> None:
+def _fill_experts(name: str, parameter: Tensor, *, plan: Plan, dealt: Dealt, kept: slice) -> None:
     """Fills the weight of this rank's experts [experts, outputs, inputs]."""
     first = 0 if dealt.ep is None else dealt.ep.rank * len(parameter)
     end, dim = end_of(name), dealt.cut[end_of(name)] - 1
-    for number, matrix in enumerate(parameter, start=first):
-        cut, which = {end: dim}, f"/{number}"
-        _fill(name, matrix, plan=plan, cut=cut, axis=dealt.etp, copies=(), which=which)
+    size = parameter[0].numel()
+    for place, matrix in enumerate(parameter):
+        start, stop = max(kept.start - place * size, 0), min(kept.stop - place * size, size)
+        if start < stop:
+            _fill(
+                name,
+                matrix,
+                plan=plan,
+                cut={end: dim},
+                axis=dealt.etp,
+                copies=(),
+                kept=slice(start, stop),
+                which=f"/{first + place}",
+            )
 
 
 def _fill(
@@ -73,9 +87,11 @@ def _fill(
     cut: Mapping[str, int] | None,
     axis: Axis | None,
     copies: Copies,
+    kept: slice,
     which: str = "",
 ) -> None:
-    """Fills one parameter, or, with `which` behind its name, one expert's."""
+    """Fills the elements `kept` of a parameter, or, with `which` behind its name, of an expert's;
+    others may be zeros."""
     if parameter.dim() == 1 and not name.endswith(_SCORES):
         parameter.fill_(0.0 if name.endswith(_ZEROS) else 1.0)
         return
@@ -100,7 +116,7 @@ def _fill(
     stop = min(first + rows, shape[0])
     left = rank * columns if dim == 1 else 0
     parameter.zero_()
-    at = first
+    at, stop = first + kept.start // columns, min(stop, first - (-kept.stop // columns))
     while at < stop:
         block, skipped = divmod(at, BLOCK)
         drawn = draw(name + which, block, rows=shape[0], columns=shape[1], seed=plan.seed) * std

@@ -228,20 +228,24 @@ class UnitWeights:
         return regions(self.pieces, borders=borders)
 
     @contextmanager
-    def drawn(self, parameter: nn.Parameter) -> Iterator[None]:
-        """Inside, `parameter` has memory, to be filled; after, this rank has its shard of it."""
+    def drawn(self, parameter: nn.Parameter) -> Iterator[slice | None]:
+        """Inside, `parameter` has memory, and this rank's shard of it, which is given, is to be
+        filled; after, the shard is kept. Drawing all of every weight would take each of 512 ranks
+        as long as one alone."""
         unit = self.unit_of.get(id(parameter))
         if self.own is None or unit is None or not unit.gathers:
-            yield
+            yield None
             return
+        place = unit.places[[id(one) for one in unit.parameters].index(id(parameter))]
+        piece = next((piece for piece in unit.pieces() if piece.place == place), None)
+        size = 0 if piece is None else piece.stop - piece.start
+        offset = 0 if piece is None else piece.offset
         unit.buffer.untyped_storage().resize_(unit.numel * unit.buffer.itemsize)
         unit.whole = True
-        yield
-        place = unit.places[[id(one) for one in unit.parameters].index(id(parameter))]
-        for piece in unit.pieces():
-            if piece.place == place:
-                at = piece.place.start + piece.offset
-                self.own[piece.start : piece.stop] = unit.buffer[at : at + piece.stop - piece.start]
+        yield slice(offset, offset + size)
+        if piece is not None:
+            at = place.start + offset
+            self.own[piece.start : piece.stop] = unit.buffer[at : at + size]
         unit.free()
 
     def all_gather(self) -> None:

@@ -1,5 +1,6 @@
 """Initial weights do not depend on the layout, and are the documented draw."""
 
+import contextlib
 import hashlib
 import math
 from types import SimpleNamespace
@@ -58,6 +59,22 @@ def test_the_draw_is_the_documented_one():
     assert not weights["embedding.weight"][1030:].any()
     assert (weights["norm.weight"] == 1).all()
     assert not weights["up.bias"].any()
+
+
+@pytest.mark.parametrize(
+    "kept", [slice(0, 0), slice(2050, 2100), slice(4095, 4801), slice(5, 9600)]
+)
+def test_elements_that_a_rank_keeps(kept, monkeypatch):
+    """They are as in a whole draw, and no block is drawn that has none of them."""
+    drawn, draw = [], init.draw
+    whole = filled(padded=1200)["embedding.weight"]
+    monkeypatch.setattr(init, "draw", lambda *a, **kw: drawn.append(a[1]) or draw(*a, **kw))
+    model = nn.Module()
+    model.embedding = nn.Embedding(1200, 8).double()
+    init.fill(model, plan=PLAN, gathered=lambda _: contextlib.nullcontext(kept))
+    mine = model.embedding.weight.detach()
+    assert torch.equal(mine.flatten()[kept], whole.flatten()[kept])
+    assert drawn == list(range(kept.start // 2048, -(-min(kept.stop, 1030 * 8) // 2048)))
 
 
 def test_a_rank_draws_only_the_blocks_it_needs(monkeypatch):
