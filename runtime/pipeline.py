@@ -98,15 +98,22 @@ def forwards(
                     x = out
                 else:
                     x = torch.empty(shape, dtype=weight.dtype, device=weight.device)
-                    dist.recv(x, group=axis.group, group_src=timeline.rank_of(stage - 1))
+                    _pass_on(dist.irecv, x, timeline.rank_of(stage - 1), axis)
                 out = stages[timeline.chunk_of(stage)](x, labels.to(weight.device))
                 if timeline.is_last(stage):
                     losses.append(out)
                 elif (to := timeline.rank_of(stage + 1)) != axis.rank:
-                    dist.send(out.contiguous(), group=axis.group, group_dst=to)
+                    _pass_on(dist.isend, out.contiguous(), to, axis)
         return torch.stack(losses).sum() if losses else None
 
     return forward
+
+
+def _pass_on(op: Any, x: Tensor, peer: int, axis: Axis) -> None:
+    """One message. Outside of a batch NCCL would make a communicator of its own for each pair of
+    ranks, with memory that nothing else uses."""
+    (work,) = dist.batch_isend_irecv([dist.P2POp(op, x, group=axis.group, group_peer=peer)])
+    work.wait()
 
 
 class _Worker:
