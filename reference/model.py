@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ class Config:
     position: str = "rope"  # rope, learned, alibi, none
     rope_theta: float = 10000.0
     rope_scaling: float = 1.0  # positions lie this much closer together than tokens
-    rope_bands: dict[str, Any] | None = None  # `name` llama3, yarn or dynamic, and its options
+    rope_bands: dict[str, Any] | None = None  # `name`, of which `waves` knows, and options
     rope_partial: float = 1.0  # the share of a head's features, its first ones, that turn
     mla: dict[str, Any] | None = None  # q_rank or None, kv_rank, nope_dim, rope_dim, v_dim
     qk_norm: str = "none"  # none; per_head, full: over each head, over all of them together
@@ -66,6 +66,7 @@ class Config:
     sinks: bool = False  # a score of each head's own that no token has
     window_size: int = 0  # tokens that are seen, the own one among them; 0 is all of them
     window_every: int = 1  # above 1, the last of so many layers sees all
+    window_theta: float | None = None  # what the others turn by, unstretched, if not as these
     context: int | None = None  # rows of the learned positions
     lora_rank: int = 0  # of adapters on the projections of each layer; 0 is none
     lora_alpha: float = 16.0
@@ -273,7 +274,7 @@ def _attention(config: Config, weights: Weights, layer: int, x: Tensor) -> Tenso
     """Causal; each key and value head serves heads / kv_heads neighbouring query heads."""
     name, (b, s, _) = f"layers.{layer}.attention", x.shape
     made = _heads if config.mla is None else _latent_heads
-    q, k, v = made(config, weights, name, x)
+    q, k, v = made(_of_layer(config, layer), weights, name, x)
     group = q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[3])
@@ -340,10 +341,21 @@ def _latent_heads(config: Config, weights: Weights, name: str, x: Tensor) -> tup
 def _hidden(config: Config, layer: int, s: int, device: torch.device) -> Tensor:
     """[s, s]: whether the token of the row may not see that of the column."""
     behind = _behind(s, device)
-    sees_all = config.window_every > 1 and (layer + 1) % config.window_every == 0
-    if config.window_size == 0 or sees_all:
+    if config.window_size == 0 or _sees_all(config, layer):
         return behind < 0
     return (behind < 0) | (behind >= config.window_size)
+
+
+def _sees_all(config: Config, layer: int) -> bool:
+    """Whether a layer is one of those without a window."""
+    return config.window_every > 1 and (layer + 1) % config.window_every == 0
+
+
+def _of_layer(config: Config, layer: int) -> Config:
+    """What a layer turns by, as if all of them did."""
+    if config.window_theta is None or _sees_all(config, layer):
+        return config
+    return replace(config, rope_theta=config.window_theta, rope_scaling=1.0, rope_bands=None)
 
 
 def _behind(s: int, device: torch.device) -> Tensor:

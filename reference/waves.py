@@ -20,8 +20,11 @@ def waves(config: Config, half: int, s: int) -> tuple[list[float], float]:
         return [_llama3(bands, each) for each in plain], 1.0
     if bands["name"] == "dynamic":
         return _dynamic(config, bands["factor"], half, s), 1.0
+    if bands["name"] == "longrope":
+        used = bands["long"] if s > bands["original"] else bands["short"]
+        return [own / by for own, by in zip(plain, used, strict=True)], _longrope_size(bands)
     if bands["name"] != "yarn":
-        raise ValueError(f"no bands `{bands['name']}`: llama3, yarn or dynamic")
+        raise ValueError(f"no bands `{bands['name']}`: llama3, yarn, longrope or dynamic")
     size = bands["attention_factor"]
     if size is None:
         size = _temper(bands, "mscale") / _temper(bands, "mscale_all_dim")
@@ -31,6 +34,13 @@ def waves(config: Config, half: int, s: int) -> tuple[list[float], float]:
 def steepness(bands: dict[str, Any]) -> float:
     """What scores of latent attention are multiplied with: both sides of them grow."""
     return _temper(bands, "mscale_all_dim") ** 2 if bands["name"] == "yarn" else 1.0
+
+
+def _longrope_size(bands: dict[str, Any]) -> float:
+    """How many times longer the context became, as a power of what it was before."""
+    if bands["attention_factor"] is not None:
+        return float(bands["attention_factor"])
+    return math.sqrt(1 + math.log(bands["factor"], bands["original"]))
 
 
 def _temper(bands: dict[str, Any], name: str) -> float:

@@ -83,6 +83,18 @@ _LATENT: Final = {
 }
 _LLAMA: Final = Family(_ENDS, "model.layers", {**_BEFORE, **_ATTENTION, **_MLP})
 _LATENTS: Final = Family(_ENDS, "model.layers", {**_DEEPSEEK, **_LATENT}, paired=True)
+_GEMMA: Final = Family(
+    _ENDS,
+    "model.layers",
+    {
+        **_ATTENTION,
+        **_MLP,
+        **_AFTER,
+        "attention_norm": "input_layernorm",
+        "mlp_norm": "pre_feedforward_layernorm",
+    },
+    from_one=True,
+)
 
 FAMILIES: Final[Mapping[str, Family]] = {
     "llama": _LLAMA,
@@ -90,18 +102,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
     "gemma": _LLAMA._replace(from_one=True),
-    "gemma2": Family(
-        _ENDS,
-        "model.layers",
-        {
-            **_ATTENTION,
-            **_MLP,
-            **_AFTER,
-            "attention_norm": "input_layernorm",
-            "mlp_norm": "pre_feedforward_layernorm",
-        },
-        from_one=True,
-    ),
+    "gemma2": _GEMMA,
+    "gemma3_text": _GEMMA,
     "olmo2": Family(_ENDS, "model.layers", {**_ATTENTION, **_MLP, **_AFTER}),
     "phi3": Family(
         _ENDS,
@@ -205,7 +207,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 """By `model_type`."""
 
-TIED: Final = ("gemma", "gemma2", "gpt2", "starcoder2")
+TIED: Final = ("gemma", "gemma2", "gemma3_text", "gpt2", "starcoder2")
 """Those whose embeddings are tied where the config does not say."""
 
 ARCHITECTURES: Final = {
@@ -215,6 +217,7 @@ ARCHITECTURES: Final = {
     "qwen3": "Qwen3ForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM",

@@ -159,6 +159,11 @@ OF_FAMILY: Final[Mapping[str, Mapping[str, Any]]] = {
     "gpt_oss": {"attention_bias": True},
     "glm4_moe": {"partial_rotary_factor": 0.5},
     "starcoder2": {"hidden_act": "gelu_pytorch_tanh", "use_bias": True},
+    "gemma3_text": {
+        "hidden_act": "gelu_pytorch_tanh",
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+    },
 }
 """Where a family means something else."""
 SIZED: Final = frozenset(
@@ -208,10 +213,17 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     flat = dict(config)
     for key in ("rope_scaling", "rope_parameters"):
         inside = flat.get(key)
+        if isinstance(inside, Mapping) and isinstance(inside.get("full_attention"), Mapping):
+            near = inside.get("sliding_attention")
+            if isinstance(near, Mapping) and "rope_theta" in near:
+                flat["rope_local_base_freq"] = near["rope_theta"]
+            inside = inside["full_attention"]
         if isinstance(inside, Mapping):
             flat |= {name: value for name, value in inside.items() if name != "type"}
             flat["rope_type"] = inside.get("rope_type", inside.get("type", "default"))
     flat.setdefault("rope_type", "default")
+    if flat.get("model_type") == "phi3" and flat["rope_type"] in ("su", "yarn"):
+        flat["rope_type"] = "longrope"  # what the first files of the family call it
     if not flat.get("mscale_all_dim"):  # without it the library takes no `mscale`
         flat.pop("mscale", None)
     if flat.get("use_sliding_window") is False:
@@ -235,7 +247,12 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(layers, int) and layers <= 10_000:
         usual_kind = "sliding_attention" if flat["sliding_window"] else "full_attention"
         other = "full_attention" if flat.get("model_type") in ALTERNATING else usual_kind
-        flat.setdefault("layer_types", ([usual_kind, other] * layers)[:layers])
+        pattern = [usual_kind, other]
+        if flat.get("model_type") == "gemma3_text":
+            every = flat.get("sliding_window_pattern", 6)
+            several = isinstance(every, int) and 1 < every <= 10_000
+            pattern = [usual_kind] * (every - 1) + ["full_attention"] if several else pattern
+        flat.setdefault("layer_types", (pattern * layers)[:layers])
     return flat
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from parlay.runtime.hf_families import FAMILIES, FUSED, INTERLEAVED, TIED
+
+SCALED: Final = {"gemma2": "attention.q", "gemma3_text": "attention.q_norm"}
+"""Families with a scale of scores of their own, and the weight of ours that it goes into."""
 
 
 class UnnamedError(ValueError):
@@ -52,7 +55,7 @@ class Names:
         tied = config.get("tie_word_embeddings")
         self.tied = kind in TIED if tied is None else bool(tied)
         # Gemma's own scale of scores, where it is another than one over the root of a head's width.
-        asked = config.get("query_pre_attn_scalar") if kind == "gemma2" else None
+        asked = config.get("query_pre_attn_scalar", 256) if kind in SCALED else None
         self.queries = 1.0 if asked is None else sqrt(self.width / asked)
 
     def parts(self, ours: str, shape: tuple[int, ...]) -> list[Part]:
@@ -112,8 +115,8 @@ class Names:
     def _kept(self, ours: str) -> tuple[float, float]:
         """The scale and the shift of a weight."""
         module = ours.rpartition(".")[0]
-        if module.endswith("attention.q") and self.queries != 1.0:
-            return self.queries, 0.0
+        if module.endswith(SCALED.get(self.kind, " ")) and self.queries != 1.0:
+            return self.queries, 1.0 if module.endswith("norm") else 0.0
         if not self.family.from_one:
             return 1.0, 0.0
         if module == "embedding":

@@ -45,6 +45,11 @@ def yarn(theta: float, r: int, asked: Section, *, device: torch.device) -> Tenso
     return _mixed(_own(theta, r, device), stays, asked.factor)
 
 
+def longrope(theta: float, r: int, asked: Section, *, device: torch.device) -> Tensor:
+    """[r/2] float64 radians a token (arXiv:2402.13753): each feature by a factor of its own."""
+    return _own(theta, r, device) / torch.tensor(asked.factors, dtype=torch.float64, device=device)
+
+
 def _own(theta: float, r: int, device: torch.device) -> Tensor:
     """What features turn a token where nothing is stretched."""
     even = torch.arange(0, r, 2, dtype=torch.float64, device=device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import log, sqrt
 
 from parlay.compiler.spec.blocks import Model
 from parlay.compiler.spec.schema import Setting
@@ -10,11 +10,13 @@ from parlay.compiler.spec.schema import Setting
 
 def amplitude(stretched: Setting | None) -> float:
     """What cosines and sines are multiplied with (arXiv:2309.00071, section 3.4; with `mscale` as
-    DeepSeek-V2 has it)."""
-    if stretched is None or stretched.name != "yarn":
+    DeepSeek-V2 has it; arXiv:2402.13753 as Phi-3 has it)."""
+    if stretched is None or stretched.name not in ("yarn", "longrope"):
         return 1.0
     if stretched["attention_factor"] is not None:
         return float(stretched["attention_factor"])
+    if stretched.name == "longrope":
+        return sqrt(1 + log(stretched["factor"]) / log(stretched["original"]))
     factor, over = stretched["factor"], stretched["mscale_all_dim"]
     return wider(factor, stretched["mscale"]) / wider(factor, over)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from parlay.compiler.importers.hf_fields import Config, Unreadable, Values, shown
-from parlay.compiler.importers.hf_rope import rope
+from parlay.compiler.importers.hf_rope import local_base, rope
 
 _ACTIVATIONS: Final = {
     "silu": ("swiglu", "silu"),
@@ -90,17 +90,24 @@ def gemma(config: Config) -> Values:
 def gemma2(config: Config) -> Values:
     values = {**gemma(config), "norm_placement": "both"}
     values["window"] = f"window(size = {config.whole('sliding_window')}, every = 2)"
+    return {**values, **_capped(config)}
+
+
+def _capped(config: Config) -> Values:
     attention = config.number("attn_logit_softcapping", default=0.0)
     logits = config.number("final_logit_softcapping", default=0.0)
-    if attention or logits:
-        values["softcap"] = f"softcap(attention = {plain(attention)}, logits = {plain(logits)})"
-    return values
+    if not attention and not logits:
+        return {}
+    return {"softcap": f"softcap(attention = {plain(attention)}, logits = {plain(logits)})"}
 
 
 def gemma3(config: Config) -> Values:
-    values = {**gemma(config), "norm_placement": "both", "qk_norm": "per_head"}
-    every = config.whole("sliding_window_pattern", default=6)
-    values["window"] = f"window(size = {config.whole('sliding_window')}, every = {every})"
+    far = config.of_layers("full_attention")
+    values = {**gemma(far), **rope(far, base=1e6)}
+    values |= {"norm_placement": "both", "qk_norm": "per_head", **_capped(config)}
+    size, every = config.whole("sliding_window"), config.whole("sliding_window_pattern", default=6)
+    near = "" if every == 1 else f", theta = {local_base(config)}"
+    values["window"] = f"window(size = {size}, every = {every}{near})"
     return values
 
 

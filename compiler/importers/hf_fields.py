@@ -28,10 +28,14 @@ _SAYS_NOTHING: Final = re.compile(
 
 NESTED: Final = ("rope_scaling", "rope_parameters")
 """Where files say how rotary positions turn: older ones and newer ones."""
-STRETCHED: Final = ("linear", "dynamic", "llama3", "yarn")
+STRETCHED: Final = ("linear", "dynamic", "llama3", "yarn", "longrope")
 """Kinds of stretched positions that the language has a word for."""
 
+LAYERS: Final = ("full_attention", "sliding_attention")
+"""Kinds of layers that newer files have rope settings for each of."""
+
 _USUAL: Final = {
+    **{f"rope_parameters.{kind}.rope_type": "default" for kind in LAYERS},
     "rope_parameters.rope_type": "default",
     "rope_scaling.rope_type": "default",
     "rope_scaling.type": "default",
@@ -90,6 +94,15 @@ class Config:
             return float(value)
         return default
 
+    def numbers(self, name: str) -> list[float]:
+        """A list of numbers above 0."""
+        value = self._get(name)
+        found = value if isinstance(value, list) else [value]
+        plain = [each for each in found if isinstance(each, int | float) and in_range(each)]
+        if len(plain) != len(found) or any(each is True or each <= 0 for each in plain):
+            raise Unreadable(f"{name} = {shown(value)} is no list of factors")
+        return [float(each) for each in plain]
+
     def flag(self, name: str, default: bool = False) -> bool:
         """A boolean."""
         value = self._get(name)
@@ -121,12 +134,21 @@ class Config:
             nested |= inside if isinstance(inside, dict) else {}
         return Config({**self._fields, **nested}, self._taken) if nested else self
 
+    def of_layers(self, kind: str) -> Config:
+        """The file as if all layers turned as those of a kind do, where newer files have rope
+        settings for each."""
+        inside = self._fields.get("rope_parameters")
+        own = inside.get(kind) if isinstance(inside, dict) else None
+        if not isinstance(own, dict):
+            return self
+        return Config({**self._fields, "rope_parameters": own}, self._taken)
+
     def kind_of_rope(self) -> str:
         """`default`, or the word for how positions are stretched, which is taken where known."""
         found = self._fields.get("rope_type", self._fields.get("type"))
         kind = found if isinstance(found, str) else "default"
-        if "rope_local_base_freq" in self._fields:
-            return "default"  # a part of the layers alone is stretched, which no field says
+        if kind in ("su", "yarn") and self._fields.get("model_type") == "phi3":
+            kind = "longrope"  # what the first files of the family call it
         if kind in STRETCHED:
             self._taken |= {"rope_type", "type"}
         return kind
@@ -137,8 +159,11 @@ class Config:
         for name in NESTED:
             inside = self._fields.get(name)
             if isinstance(inside, dict):
-                fields |= {f"{name}.{key}": value for key, value in inside.items()}
                 del fields[name]
+                for key, value in inside.items():
+                    of_layers = value if isinstance(value, dict) and key in LAYERS else {"": value}
+                    for end, each in of_layers.items():
+                        fields[f"{name}.{key}.{end}".rstrip(".")] = each
         if fields.get("use_sliding_window") is False:
             fields |= dict.fromkeys(("sliding_window", "max_window_layers"))
         if fields.get("layer_types") == _kinds(values):

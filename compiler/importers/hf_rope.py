@@ -18,16 +18,18 @@ NAMES: Final = {
         "attention_factor": "attention_factor",
     },
     "dynamic": {},
+    "longrope": {"attention_factor": "attention_factor"},
 }
 """Options of `rope_scaling` -> what the file calls them."""
 
 
-def rope(config: Config, *, partial: str = "", usual: float = 1.0) -> Values:
+def rope(config: Config, *, partial: str = "", usual: float = 1.0, base: float = 10000.0) -> Values:
     """Fields of the model; `partial` is what a family calls the share that turns, beside
-    `partial_rotary_factor`, and `usual` that share where neither is there."""
+    `partial_rotary_factor`, and `usual` that share where neither is there; `base` is the base
+    where none is."""
     inside = config.rope()
     names = ["partial_rotary_factor", *([partial] if partial else [])]
-    theta = inside.number("rope_theta", "rotary_emb_base", default=10000.0)
+    theta = inside.number("rope_theta", "rotary_emb_base", default=base)
     options = {"theta": number(theta)}
     if (share := inside.number(*names, default=usual)) != 1:
         options["partial"] = number(share)
@@ -41,6 +43,17 @@ def rope(config: Config, *, partial: str = "", usual: float = 1.0) -> Values:
     return {"rope": f"rope({written})", **found}
 
 
+def local_base(config: Config) -> str:
+    """The base of windowed layers, where they have one of their own: Gemma 3's."""
+    inside = config.of_layers("sliding_attention")
+    if inside is config:
+        return number(config.number("rope_local_base_freq", default=10000.0))
+    turned = inside.rope()
+    if turned.kind_of_rope() != "default":
+        raise Unreadable("windowed layers whose positions are stretched")
+    return number(turned.number("rope_theta", default=10000.0))
+
+
 def _factor(inside: Config, *, usual: float = 0.0) -> float:
     factor = inside.number("factor", default=usual)
     if factor < 1:
@@ -52,12 +65,15 @@ def _stretched(inside: Config, kind: str) -> str:
     longest = inside.whole("max_position_embeddings")
     # What the library takes where the file does not say it.
     original = inside.whole("original_max_position_embeddings", default=longest)
-    factor = _factor(inside, usual=longest / original if kind == "yarn" and original else 0.0)
+    told = kind in ("yarn", "longrope") and original
+    factor = _factor(inside, usual=longest / original if told else 0.0)
     options = {"factor": number(factor)}
     options |= {} if kind == "dynamic" else {"original": str(original)}
     for name, theirs in NAMES[kind].items():
         if inside.has(theirs):
             options[name] = number(inside.number(theirs, default=0.0))
+    for name in ("short", "long") if kind == "longrope" else ():
+        options[name] = f"[{', '.join(map(number, inside.numbers(f'{name}_factor')))}]"
     if kind == "yarn":
         options |= _wide(inside, factor)
         if not inside.flag("truncate", True):

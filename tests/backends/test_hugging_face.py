@@ -33,6 +33,7 @@ NAMED = {
     "qwen2.5-7b": "qwen2",
     "qwen3-8b": "qwen3",
     "gemma2-9b": "gemma2",
+    "gemma3-27b-text": "gemma3_text",
     "olmo2-7b": "olmo2",
     "gpt2-xl": "gpt2",
     "gpt-neox-20b": "gpt_neox",
@@ -66,6 +67,9 @@ UNNAMED = {
         "activation = relu": "model.activation",
         "bias = [qkv, mlp]": "model.bias",
         "window(size = 8, every = 2)": "model.window",
+        "window(size = 8, every = 2, theta = 10), norm_placement = both, activation = geglu": (
+            "model.window"
+        ),
         "parallel_blocks = on": "model.parallel_blocks",
     },
     "mixtral-8x22b": {
@@ -82,7 +86,11 @@ UNNAMED = {
     },
     "deepseek-v2": {"": "model.experts.top_groups"},
     "gpt2-xl": {"kv_heads = 5": "model.kv_heads", "activation = swiglu": "model.activation"},
-    "gemma3-12b-text": {"": "model.qk_norm"},
+    "gemma3-12b-text": {
+        "window(size = 8, every = 6)": "model.window",
+        "qk_norm = none": "model.window",
+        "bias = [qkv]": "model.bias",
+    },
     "gpt-oss-20b": {
         "glu_offset = 0": "model.glu_offset",
         "bias = all": "model.bias",

@@ -84,6 +84,20 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
             "final_logit_softcapping": 3.0,
         },
     ),
+    "gemma3": (
+        "Gemma3",
+        {
+            **GROUPED,
+            "num_hidden_layers": 6,
+            "head_dim": 8,
+            "sliding_window": 5,
+            "query_pre_attn_scalar": 6,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+        },
+    ),
     "olmo2": ("Olmo2", GROUPED),
     "phi3": (
         "Phi3",
@@ -97,6 +111,21 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "phi3-whole": ("Phi3", GROUPED),
+    "phi3-long": (
+        "Phi3",
+        {
+            **GROUPED,
+            "original_max_position_embeddings": 8,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+                "short_factor": [1.0, 1.5],
+                "long_factor": [1.5, 6.0],
+                "original_max_position_embeddings": 8,
+            },
+        },
+    ),
     "starcoder2": ("Starcoder2", {**GROUPED, "sliding_window": None}),
     "gpt2": (
         "GPT2LMHead",
@@ -145,7 +174,8 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
 def model_of(family: str, *, dtype: torch.dtype = torch.float32) -> Any:
     """A random model; norms and biases are not all alike."""
     name, sizes = FAMILIES[family]
-    config = getattr(transformers, f"{name.removesuffix('LMHead')}Config")(**sizes)
+    text = "Text" if name == "Gemma3" else ""
+    config = getattr(transformers, f"{name.removesuffix('LMHead')}{text}Config")(**sizes)
     torch.manual_seed(5)
     model = getattr(transformers, f"{name}{'Model' if name.endswith('Head') else 'ForCausalLM'}")(
         config

@@ -38,8 +38,8 @@ LLAMA = {
         ),
         ({"rope_scaling": {"type": "linear", "factor": 4.0}}, []),
         (
-            {"rope_scaling": {"type": "longrope", "long_factor": [1.0, 2.0]}},
-            ["rope_scaling.type = longrope", "rope_scaling.long_factor = [1.0, 2.0]"],
+            {"rope_scaling": {"type": "proportional", "factor": 2.0}},
+            ["rope_scaling.type = proportional", "rope_scaling.factor = 2.0"],
         ),
         (
             {"rope_parameters": {"rope_theta": 1e6, "rope_type": "yarn", "factor": 4, "x": 1}},
@@ -52,11 +52,18 @@ LLAMA = {
                 "rope_local_base_freq": 10000,
                 "rope_scaling": {"rope_type": "linear", "factor": 8.0},
             },
-            [
-                "rope_local_base_freq = 10000",
-                "rope_scaling.rope_type = linear",
-                "rope_scaling.factor = 8.0",
-            ],
+            [],
+        ),
+        (
+            {
+                "model_type": "gemma3_text",
+                "sliding_window": 8,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4, "x": 3},
+                },
+            },
+            ["rope_parameters.sliding_attention.x = 3"],
         ),
         ({"layer_types": ["linear_attention"] * 4}, [f"layer_types = {['linear_attention'] * 4}"]),
         ({"logits_scaling": 16.0}, ["logits_scaling = 16.0"]),

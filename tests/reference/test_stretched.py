@@ -14,6 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 from parlay.compiler import pipeline  # noqa: E402
 from parlay.compiler.backends import stretched  # noqa: E402
+from parlay.compiler.backends.torch import plan  # noqa: E402
 from parlay.compiler.backends.torch.plan import rotary_dim  # noqa: E402
 from parlay.compiler.backends.torch.proof import _bands  # noqa: E402
 from parlay.reference.model import Config  # noqa: E402
@@ -26,6 +27,13 @@ LLAMA = {"rope_theta": 5e5, "hidden_size": 2048, "num_attention_heads": 16}
 LATENT = {"rope_theta": 1e4, "qk_rope_head_dim": 64, "num_experts_per_tok": 2}
 YARN = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}
 BANDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+PHI = {"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 4, "pad_token_id": 0}
+LONG = {
+    "rope_type": "longrope",
+    "partial_rotary_factor": 0.5,
+    "short_factor": [1.0, 1.25, 1.5, 2.0],
+    "long_factor": [1.5, 3.0, 8.0, 40.0],
+}
 
 CONFIGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "llama 3.1": ("Llama", LLAMA, {"rope_type": "llama3", "factor": 8.0, **BANDS}),
@@ -66,6 +74,16 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 8192},
     ),
     "a scale that is passed over": ("Qwen3", LLAMA, YARN | {"mscale": 0.5}),
+    "phi-3, long": (
+        "Phi3",
+        PHI | {"max_position_embeddings": 8192, "original_max_position_embeddings": 512},
+        LONG | {"factor": None, "original_max_position_embeddings": 512},
+    ),
+    "phi-3, short": (
+        "Phi3",
+        PHI | {"max_position_embeddings": 8192, "original_max_position_embeddings": 2048},
+        LONG | {"attention_factor": 1.5, "original_max_position_embeddings": 2048},
+    ),
     "dynamic": ("Llama", LLAMA | {"max_position_embeddings": 512}, {"rope_type": "dynamic"}),
 }
 SEQ = 1024
@@ -95,6 +113,8 @@ def test_frequencies_and_factors(name: str, tmp_path: Path) -> None:
         ours = stretch._own(theta, r, device)
     else:
         make = getattr(stretch, model.rope_scaling.name)
+        if make is stretch.longrope:
+            options = plan._stretched(model, model.rope_scaling, seq=SEQ)["longrope"]
         ours = make(theta, r, Section(options, path="plan"), device=device)
     assert torch.allclose(ours, frequencies.double(), rtol=3e-6, atol=0)
     assert stretched.amplitude(model.rope_scaling) == pytest.approx(size, rel=1e-12)

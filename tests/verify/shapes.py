@@ -18,6 +18,13 @@ SHAPES = {
     "rope_scaling = llama3(factor = 8)",
     "gemma": "kv_heads = 4, head_dim = 16, activation = geglu_tanh, norm_placement = both, "
     "softcap(attention = 50, logits = 30), window(size = 16, every = 2), tied_embeddings = on",
+    "gemma3": "kv_heads = 4, head_dim = 16, activation = geglu_tanh, norm_placement = both, "
+    "qk_norm = per_head, tied_embeddings = on, rope(theta = 1000000, scaling = 8), "
+    "window(size = 16, every = 2, theta = 100)",
+    "olmo3": "norm_placement = after, qk_norm = full, window(size = 64, every = 4, theta = 100), "
+    "rope_scaling = yarn(factor = 8, original = 4096)",
+    "phi3": "kv_heads = 4, rope(theta = 10000, partial = 0.5), rope_scaling = "
+    "longrope(factor = 8, original = 32, short = [1, 1.5], long = [2, 6])",
     "olmo": "norm_placement = after, qk_norm = per_head, norm = layernorm",
     "olmo2": "kv_heads = 2, norm_placement = after, qk_norm = full",
     "nemotron": "kv_heads = 4, activation = relu2, norm = layernorm, context = 32, "

@@ -78,6 +78,23 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         replaced("model.py", "else m.window.size", "else m.window.size + 1"),
         {"loss", "gradients", "weights"},
     ),
+    "one base for all layers": (
+        par("", model=model("gemma3")),
+        replaced("model.py", "self.turns = 0 if sees_all else 1", "self.turns = 0"),
+        {"loss", "gradients", "weights"},
+    ),
+    "a stretched base of windowed layers": (
+        par("", model=model("olmo3")),
+        replaced("model.py", "rope_amplitude, 1.0]", "rope_amplitude] * 2"),
+        {"loss", "gradients", "weights"},
+    ),
+    "factors of other features": (
+        par("", model=model("phi3")),
+        replaced(
+            "model.py", "angles = torch.outer(at, turns)", "angles = torch.outer(at, turns.flip(0))"
+        ),
+        {"loss", "gradients", "weights"},
+    ),
     "positions that are not stretched": (
         OSS,
         replaced(

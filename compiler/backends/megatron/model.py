@@ -63,6 +63,9 @@ def _attention(phase: Phase, model: Model, *, version: str) -> Iterator[Piece]:
         yield given("--window-size", f"{size - 1},0", path="model.window")
         if every > 1:
             yield given("--window-attn-skip-freq", every, path="model.window")
+        if model.window.get("theta") is not None:
+            words = "one base turns all layers"
+            yield refused(phase, "model.window.theta", "a base of windowed layers", words=words)
     if model.softcap is not None:
         for cap in ("attention", "logits"):
             if model.softcap[cap]:

@@ -172,9 +172,15 @@ class Asked:
 
     @property
     def patterned(self) -> bool:
-        """Whether some layers see everything all the same."""
+        """Whether some layers see everything all the same, or turn as if they did."""
         window = self.model.window
-        return self.windowed and window is not None and window["every"] > 1
+        differs = self.windowed or self.two_bases
+        return differs and window is not None and window["every"] > 1
+
+    @property
+    def two_bases(self) -> bool:
+        """Whether rotary positions of windowed layers have a base of their own."""
+        return self.model.window_theta is not None
 
     @property
     def numbered(self) -> bool:

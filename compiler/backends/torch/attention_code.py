@@ -49,7 +49,10 @@ def core_init(structure: Structure, share: str) -> list[str]:
         says = f"{at('model.window')}: the last of so many layers sees everything."
         lines.append(comment(BODY, says))
         lines.append("sees_all = (number + 1) % m.window.every == 0")
-        lines.append("self.window = None if sees_all else m.window.size")
+        if structure.windowed:
+            lines.append("self.window = None if sees_all else m.window.size")
+        if structure.two_bases:
+            lines.append("self.turns = 0 if sees_all else 1")
     elif structure.windowed:
         lines.append("self.window = m.window.size")
     return lines
@@ -75,6 +78,8 @@ def forward(structure: Structure) -> list[str]:
         lines = ["q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))"]
     if model.qk_norm == "per_head":
         lines.append("q, k = self.q_norm(q), self.k_norm(k)")
+    if structure.two_bases:
+        lines.append("cos, sin = cos[self.turns], sin[self.turns]")
     if model.position == "rope":
         lines.append("q, k = rotate(q, cos, sin), rotate(k, cos, sin)")
     lines += attended(structure)

@@ -24,11 +24,17 @@ def relative(model: Model) -> Config:
         only(model, "olmo2", norm_placement=("after",), qk_norm=("full",), bias=((), ATTENTION))
         return {**decoder(model, "olmo2"), **attention_bias(model)}
     if model.norm_placement == "both":
-        return _gemma2(model)
+        return _gemma3(model) if model.qk_norm == "per_head" else _gemma2(model)
     if partial != 1:
         only(model, "phi3", window=None, partial=True)
+        asked = model.rope_scaling
+        if (asked is not None and asked.name != "longrope") or model.rope["scaling"] != 1:
+            raise Unnamed("model.rope", "phi3 is stretched by `longrope` alone")
+        # Beside the scaling its default would be another.
+        original = {} if asked is None else {"original_max_position_embeddings": asked["original"]}
         return {
             **decoder(model, "phi3"),
+            **original,
             "partial_rotary_factor": float(partial),
             **window_of(model, "phi3"),
             "pad_token_id": None,
@@ -51,13 +57,42 @@ def relative(model: Model) -> Config:
     return {**decoder(model, "llama"), **attention_bias(model), **biased}
 
 
+def _gemma3(model: Model) -> Config:
+    kind, window = "gemma3_text", model.window
+    only(
+        model,
+        kind,
+        norm_placement=("both",),
+        qk_norm=("per_head",),
+        bias=((), ATTENTION),
+        window=None,
+        softcap=None,
+    )
+    own = model.window_theta
+    if window is not None and own is None:
+        rope = model.rope
+        if model.rope_scaling is not None or (rope is not None and rope["scaling"] != 1):
+            raise Unnamed("model.window", f"{kind} stretches no windowed layers")
+        own = None if rope is None else float(rope["theta"])
+    return {
+        **_gemma(model, kind),
+        **attention_bias(model),
+        **({} if own is None else {"rope_local_base_freq": own}),
+    }
+
+
 def _gemma2(model: Model) -> Config:
     only(model, "gemma2", norm_placement=("both",), window=None, softcap=None)
+    return _gemma(model, "gemma2")
+
+
+def _gemma(model: Model, kind: str) -> Config:
+    """What Gemma 2 and 3 have alike."""
     if not model.activation.startswith("geglu"):
-        raise Unnamed("model.activation", "gemma2 has `geglu` or `geglu_tanh`")
+        raise Unnamed("model.activation", f"{kind} has `geglu` or `geglu_tanh`")
     window, caps = model.window, model.softcap
     every = 1 if window is None else window["every"]
-    found = decoder(model, "gemma2")
+    found = decoder(model, kind)
     found["hidden_activation"] = found.pop("hidden_act")
     return {
         **found,

@@ -34,6 +34,8 @@ STRETCHED: Final = {
     "low_freq": "low_freq_factor",
     "high_freq": "high_freq_factor",
     "original": "original_max_position_embeddings",
+    "short": "short_factor",
+    "long": "long_factor",
 }
 """Options of `rope_scaling` that a config.json calls something else."""
 
@@ -66,7 +68,9 @@ def rope(model: Model) -> Config:
         scaling = {"rope_type": asked.name}
         for name, value in asked.options.items():
             if value is not None:
-                value = value if isinstance(value, bool | int) else float(value)
+                if isinstance(value, tuple):
+                    value = [float(each) for each in value]
+                value = value if isinstance(value, bool | int | list) else float(value)
                 scaling[STRETCHED.get(name, name)] = value
         over = asked.get("mscale_all_dim")
         alone = asked.name == "yarn" and not (asked["mscale"] and over)

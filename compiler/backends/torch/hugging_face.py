@@ -16,6 +16,14 @@ __all__ = ["Unnamed", "config_of", "unnamed"]
 
 def config_of(model: Model) -> Config:
     """The keys of a `config.json` that say what the model computes; raises `Unnamed`."""
+    found = _config_of(model)
+    if model.window_theta is not None and found["model_type"] != "gemma3_text":
+        kind = found["model_type"]
+        raise Unnamed("model.window", f"{kind}, the nearest, turns all layers by one base")
+    return found
+
+
+def _config_of(model: Model) -> Config:
     if model.sinks and model.experts is not None:
         return gpt_oss(model, model.experts)
     _has_a_family(model)

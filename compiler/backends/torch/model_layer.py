@@ -35,6 +35,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "stretched": structure.stretched,
         "banded": Code(structure.banded),
         "amplified": structure.amplified,
+        "two_bases": structure.two_bases,
         "positions": Code("".join(f", {name}: Tensor" for name in structure.given)),
         "numbered": Code(", *, number: int" if structure.patterned else ""),
         "layer_numbered": Code(", *, number: int" if structure.numbered else ""),

@@ -166,15 +166,16 @@ def _attention(model: Model, train: Train) -> dict[str, Any]:
     if model.position == "rope" and model.rope and model.rope["scaling"] != 1:
         found["rope_scaling"] = model.rope["scaling"]
     if model.position == "rope" and model.rope_scaling is not None:
-        found |= _stretched(model, model.rope_scaling)
+        found |= _stretched(model, model.rope_scaling, seq=train.seq)
     if model.glu_clamp is not None:
         found["glu_clamp"] = model.glu_clamp
     if model.glu_offset:
         found["glu_offset"] = model.glu_offset
     if model.softcap and model.softcap["attention"]:
         found["attention_cap"] = model.softcap["attention"]
-    if model.window and windowed(model, train):
-        found["window"] = dict(model.window.options)
+    if model.window and (windowed(model, train) or model.window_theta is not None):
+        said = model.window.options.items()
+        found["window"] = {name: value for name, value in said if value is not None}
     return found
 
 
@@ -182,10 +183,13 @@ AMPLITUDE: Final = ("mscale", "mscale_all_dim", "attention_factor")
 """Options of YaRN of which one number of the plan is made, or two."""
 
 
-def _stretched(model: Model, asked: Setting) -> dict[str, Any]:
+def _stretched(model: Model, asked: Setting, *, seq: int) -> dict[str, Any]:
     """How features of different wave lengths are stretched; `dynamic` changes the base alone."""
     found: dict[str, Any] = {}
-    if asked.name != "dynamic":
+    if asked.name == "longrope":
+        used = "long" if seq > asked["original"] else "short"
+        found["longrope"] = {"factors": list(asked[used])}
+    elif asked.name != "dynamic":
         found[asked.name] = {n: v for n, v in asked.options.items() if n not in AMPLITUDE}
     if (wide := amplitude(asked)) != 1:
         found["rope_amplitude"] = wide

@@ -149,6 +149,7 @@ def _structure(model: Model) -> dict[str, Any]:
         "softcap_logits": softcap["logits"] if softcap else 0.0,
         "window_size": window["size"] if window else 0,
         "window_every": window["every"] if window else 1,
+        "window_theta": model.window_theta,
         "bias": list(model.bias),
         "tied_embeddings": model.tied_embeddings,
         "context": model.context,

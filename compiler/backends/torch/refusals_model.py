@@ -99,6 +99,8 @@ def model_refusals(
             )
     if model.rope_scaling is not None:
         yield from _stretched(model, model.rope_scaling, refused)
+    if model.window is not None and model.window.get("theta") is not None:
+        yield from _two_bases(model, model.window, refused)
 
 
 Refused = Callable[..., Diagnostic]
@@ -137,11 +139,58 @@ def _stretched(model: Model, asked: Setting, refused: Refused) -> Iterator[Diagn
         )
     if asked.name == "dynamic" and model.head_dim is not None and rotary_dim(model) == 2:
         yield refused(path, "`dynamic` of two features", words="one wave length has no others")
+    if asked.name == "longrope":
+        yield from _long(model, asked, refused)
     if asked.name == "yarn" and model.rope is not None and model.rope["theta"] <= 1:
         yield refused(
             "model.rope.theta",
             f"`yarn` of theta = {model.rope['theta']:g}",
             words="wave lengths that do not grow",
+        )
+
+
+def _long(model: Model, asked: Setting, refused: Refused) -> Iterator[Diagnostic]:
+    """Factors that are not one for each pair of features that turns."""
+    if asked["original"] < 2 and asked["attention_factor"] is None:
+        yield refused(
+            "model.rope_scaling.original",
+            "`longrope` of an original context of 1",
+            words="whose logarithm is 0",
+        )
+    turning = None if model.head_dim is None else rotary_dim(model)
+    for name in ("short", "long"):
+        count = len(asked[name])
+        if turning is not None and count != turning // 2:
+            yield refused(
+                f"model.rope_scaling.{name}",
+                f"{count} factors of {turning // 2} pairs of features",
+                words=f"{turning} features of a head turn",
+            )
+
+
+def _two_bases(model: Model, window: Setting, refused: Refused) -> Iterator[Diagnostic]:
+    """What windowed layers cannot have a base of their own with."""
+    path = "model.window.theta"
+    if model.position != "rope":
+        yield refused(
+            path,
+            "a base of windowed layers without rotary positions",
+            words=f"`position = {model.position}` turns nothing",
+            help="`position = rope`, or `window` without `theta`",
+        )
+    elif window["every"] == 1:
+        yield refused(
+            path,
+            "a base of windowed layers beside no other",
+            words="every layer has a window",
+            help="`rope(theta = …)` is the base of all layers",
+        )
+    if model.mla is not None:
+        yield refused(
+            path,
+            "a base of windowed layers under latent attention yet",
+            words="its latents turn by one base",
+            help="`window` without `theta`",
         )
 
 

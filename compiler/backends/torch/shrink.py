@@ -12,7 +12,7 @@ from itertools import combinations, product
 from math import lcm, prod
 from typing import Final
 
-from parlay.compiler.backends.torch.plan import windowed
+from parlay.compiler.backends.torch.plan import rotary_dim, windowed
 from parlay.compiler.backends.torch.refusals_experts import copies_agree
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.orders import (
@@ -137,6 +137,7 @@ def shrink(spec: Spec, stages: tuple[Stage, ...], degrees: dict[str, int]) -> Sp
     narrow = windowed(model, train)
     beyond = model.context is not None and train.seq > model.context
     small = _model(model, spec.parallel, parallel, narrow=narrow, beyond=beyond)
+    small = replace(small, rope_scaling=_longrope(small, model.rope_scaling, seq=train.seq))
     world = prod(degrees[axis] for axis in (*AXES, *REPLICATE.values()) if axis in degrees)
     node = replace(cluster.node, gpus=world)
     if node.link is not None:
@@ -208,10 +209,11 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool, beyon
         stretched = replace(stretched, options={**stretched.options, "original": ORIGINAL})
     if rope is not None and rope["partial"] < 1:
         rope = replace(rope, options={**rope.options, "partial": 0.5})
-    if window is not None and narrow:
+    if window is not None:
         # Tokens are hidden, and where some layers see everything, one of these does.
-        every = min(window["every"], sum(stages))
-        window = replace(window, options={"size": WINDOW, "every": every})
+        size, every = window["size"], min(window["every"], sum(stages))
+        small_window = {"size": WINDOW if narrow else size, "every": every}
+        window = replace(window, options={**window.options, **small_window})
     if softcap is not None and softcap["attention"] > 0:
         # Small scores would not reach a cap of 50.
         softcap = replace(softcap, options={**softcap.options, "attention": 1.0})
@@ -233,6 +235,17 @@ def _model(model: Model, full: Parallel, small: Parallel, *, narrow: bool, beyon
         softcap=softcap,
         experts=None if model.experts is None else _experts(model.experts, small, sum(stages)),
     )
+
+
+def _longrope(small: Model, asked: Setting | None, *, seq: int) -> Setting | None:
+    """Factors of as many features as a small model turns, and those that the full one uses."""
+    if asked is None or asked.name != "longrope":
+        return small.rope_scaling
+    pairs = (rotary_dim(small) or 2) // 2
+    told = {name: asked[name] for name in ("short", "long")}
+    thinned = {n: tuple(by[i * len(by) // pairs] for i in range(pairs)) for n, by in told.items()}
+    original = 2 if seq > asked["original"] else ORIGINAL
+    return replace(asked, options={**asked.options, **thinned, "original": original})
 
 
 def _experts(experts: Experts, small: Parallel, layers: int) -> Experts:

@@ -31,8 +31,9 @@ def end_lines(
     if sizes.stack.traced and model.position == "rope":
         turned = rotary(sizes)
         seen = sizes.seq // sizes.parallel.cp
-        value = 2 * sizes.width * seen * turned * in_flight
-        formula = f"{times}2 x {sizes.width} x {seen} x {turned}"
+        tables = 2 if model.window_theta is None else 4  # of each base
+        value = tables * sizes.width * seen * turned * in_flight
+        formula = f"{times}{tables} x {sizes.width} x {seen} x {turned}"
         lines.append(_line("cosines and sines", value, formula))
     if chunk.head and sizes.stack.final_norm and model.final_norm:
         value, formula = sizes.stream()

@@ -120,6 +120,31 @@ STRETCHED = (
         doc="YaRN (arXiv:2309.00071), which also widens the scores.",
     ),
     Case(
+        "longrope",
+        (
+            FACTOR,
+            option("original", WHOLE, ORIGINAL),
+            option(
+                "short",
+                ListOf(Quantity(Dimension.COUNT, above=0)),
+                "Factors of the features, the fastest first, in sequences up to `original`.",
+            ),
+            option(
+                "long",
+                ListOf(Quantity(Dimension.COUNT, above=0)),
+                "Factors in longer ones.",
+            ),
+            option(
+                "attention_factor",
+                Quantity(Dimension.COUNT, above=0),
+                "What cosines and sines are multiplied with, in place of "
+                "sqrt(1 + ln(factor) / ln(original)).",
+                None,
+            ),
+        ),
+        doc="by a factor for each feature (arXiv:2402.13753), as Phi-3 does.",
+    ),
+    Case(
         "dynamic",
         (FACTOR,),
         doc="beyond `context` the base grows with the sequence, up to there nothing changes.",
@@ -326,6 +351,13 @@ class Model:
                         "The last of so many layers sees everything; at 1 none does.",
                         1,
                     ),
+                    option(
+                        "theta",
+                        Quantity(Dimension.COUNT, above=0),
+                        "Base of the rotary positions of windowed layers, which nothing "
+                        "stretches; absent: they turn as the others.",
+                        None,
+                    ),
                 ),
             ),
         ),
@@ -362,3 +394,11 @@ class Model:
     init_std: float = real("init_std", "Standard deviation of the initial weights.", 0.02, above=0)
     mla: Mla | None = block("mla", Mla, "Multi-head latent attention.")
     experts: Experts | None = block("experts", Experts, "Mixture of experts.")
+
+    @property
+    def window_theta(self) -> float | None:
+        """The base that windowed layers turn by, where it is their own; nothing stretches it."""
+        if self.position != "rope" or self.window is None:
+            return None
+        base = self.window.get("theta")
+        return None if base is None else float(base)

@@ -142,6 +142,7 @@ def test_a_field(
         ({"model": "norm_placement = both"}, "B310", "both"),
         ({"model": "bias = [out]"}, "B310", "[out]"),
         ({"model": "softcap(logits = 30)"}, "B310", "30"),
+        ({"model": "window(size = 64, every = 2, theta = 100)"}, "B310", "100"),
         ({"model": "rope_scaling = llama3(factor = 8, low_freq = 2)"}, "B310", "2"),
         (
             {"model": "context = 99, rope_scaling = dynamic(factor = 8)"},
