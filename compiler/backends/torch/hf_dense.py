@@ -27,8 +27,8 @@ def relative(model: Model) -> Config:
         return _gemma3(model) if model.qk_norm == "per_head" else _gemma2(model)
     if partial != 1:
         only(model, "phi3", window=None, partial=True)
-        asked = model.rope_scaling
-        if (asked is not None and asked.name != "longrope") or model.rope["scaling"] != 1:
+        asked, factor = model.rope_scaling, model.rope["scaling"] if model.rope is not None else 1
+        if (asked is not None and asked.name != "longrope") or factor != 1:
             raise Unnamed("model.rope", "phi3 is stretched by `longrope` alone")
         # Beside the scaling its default would be another.
         original = {} if asked is None else {"original_max_position_embeddings": asked["original"]}
