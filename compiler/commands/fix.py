@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,9 +41,10 @@ def fixed(
 ) -> Fixed:
     """The text of the file at `path` with the fixes of its errors and warnings applied.
 
-    Of every diagnostic the first fix, of overlapping ones the first in the text; then the text is
-    checked again, until no fix is left or `ROUNDS` is over. Nothing is written. What stands in an
-    imported file is that file's to fix, and a note informs: neither is touched. `texts` stand in
+    Of every diagnostic the first fix, of a warning the first that makes no error (a target may
+    refuse what the general rules suggest), of overlapping ones the first in the text; then the text
+    is checked again, until no fix is left or `ROUNDS` is over. Nothing is written. What stands in
+    an imported file is that file's to fix, and a note informs: neither is touched. `texts` stand in
     place of what files hold.
     """
     name = str(path)
@@ -54,8 +55,14 @@ def fixed(
     before = text = job.sources[name].text
     applied: list[Applied] = []
     seen = {text}
+
+    def harms(fix: Fix) -> bool:
+        """Whether the text with this fix alone has an error that it has not now."""
+        tried = pipeline.check(path, targets, {**texts, resolved: apply(text, fix.edits)})
+        return not _errors(tried) <= _errors(job)
+
     for _ in range(ROUNDS):
-        chosen = _chosen(job, name)
+        chosen = _chosen(job, name, harms)
         after = apply(text, [edit for _, fix in chosen for edit in fix.edits])
         # A text that was there already would come back for ever.
         if after in seen:
@@ -70,17 +77,29 @@ def fixed(
     return Fixed(before, text, tuple(applied))
 
 
-def _chosen(job: pipeline.Job, name: str) -> list[tuple[Diagnostic, Fix]]:
-    """The first fix of every error and warning that changes this file alone, none overlapping."""
+def _errors(job: pipeline.Job) -> set[str]:
+    return {each.code for each in job.errors}
+
+
+def _chosen(
+    job: pipeline.Job, name: str, harms: Callable[[Fix], bool]
+) -> list[tuple[Diagnostic, Fix]]:
+    """A fix of every error and warning that changes this file alone, none overlapping."""
     chosen: list[tuple[Diagnostic, Fix]] = []
     taken: list[Edit] = []
     for diagnostic in in_order(job.diagnostics):
         if diagnostic.severity is Severity.NOTE or not diagnostic.fixes:
             continue
-        fix = diagnostic.fixes[0]
+        here = [f for f in diagnostic.fixes if all(edit.span.file == name for edit in f.edits)]
+        # What an error hid may come up once it is mended; a warning hides nothing.
+        if diagnostic.severity is Severity.WARNING:
+            fix = next((each for each in here if not harms(each)), None)
+        else:
+            fix = diagnostic.fixes[0] if diagnostic.fixes[0] in here else None
+        if fix is None:
+            continue
         edits = [edit for edit in fix.edits if edit not in taken]
-        here = all(edit.span.file == name for edit in fix.edits)
-        if not edits or not here or any(_meet(a, b) for a in edits for b in taken):
+        if not edits or any(_meet(a, b) for a in edits for b in taken):
             continue
         chosen.append((diagnostic, fix))
         taken.extend(edits)

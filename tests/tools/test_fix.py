@@ -66,6 +66,18 @@ def test_an_imported_file_is_left_alone(tmp_path: Path) -> None:
     assert [each.code for each in found.applied] == ["T002"]
 
 
+def test_a_warning_is_not_mended_into_an_error(tmp_path: Path) -> None:
+    """The general rules offer ZeRO-1 in a pipeline, which torchtitan does not have."""
+    path = tmp_path / "run.par"
+    path.write_text(
+        'model from "llama3-8b"\ncluster { node from "dgx-h100" }\n'
+        "parallel { pp = 4  zero = 3 }\n"
+        "train { seq = 4Ki  micro_batch = 1  global_batch = 64  steps = 1 }\n"
+    )
+    assert [each.code for each in fixed(path).applied] == ["W201"]
+    assert fixed(path, ["torchtitan"]).applied == ()
+
+
 def test_every_example_page_ends(tmp_path: Path) -> None:
     """Fixes never go round, and what is left after them stays."""
     from parlay.compiler import checks
