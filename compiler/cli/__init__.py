@@ -15,12 +15,14 @@ from typing import Annotated, Final, NoReturn
 import typer
 from parlay.compiler.cli import asking, making
 from parlay.compiler.cli.asking import Objective
+from parlay.compiler.cli.examples import shown
 
 __all__ = ["Objective", "app", "main"]
 
 app = typer.Typer(
     name="parlay",
     help="A compiler for parallel training layouts.",
+    epilog="Exit status: 0 clean, 1 errors in the file, 2 wrong usage, 70 a fault of Parlay's own.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -51,7 +53,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 """In the order of `parlay --help`."""
 
 for name, command in COMMANDS.items():
-    app.command(name=name)(command)
+    app.command(name=name, epilog=shown(name))(command)
 
 
 def _version(wanted: bool) -> None:

@@ -28,7 +28,7 @@ def check(
     fix: Annotated[bool, typer.Option("--fix", help="Apply the fixes that are offered.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Check again after a change.")] = False,
 ) -> None:
-    """Tell every mistake of every file, before anything is queued."""
+    """Tell every mistake of every file before a job is queued."""
     from parlay.compiler.commands.check import run
 
     if json and format not in (Format.terminal, Format.json):
@@ -47,7 +47,7 @@ def schema() -> None:
 
 
 def lsp() -> None:
-    """Serve an editor over stdin and stdout (the Language Server Protocol)."""
+    """Serve an editor by the Language Server Protocol."""
     from parlay.compiler.server import serve
 
     leave(serve())
@@ -87,7 +87,7 @@ def ledger(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Account parameters, memory, communication and time of every phase."""
+    """Account parameters, memory, communication and time."""
     from parlay.compiler.commands.ledger import run
     from parlay.compiler.commands.options import node_counts, stated_speed
 
@@ -105,7 +105,10 @@ def diff(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell what changes from one file to another, and whether a checkpoint reshards."""
+    """Tell what changes between two files.
+
+    Layout, groups, memory, communication, time, and whether a checkpoint reshards.
+    """
     from parlay.compiler.commands.diff import run
     from parlay.compiler.commands.options import gates
 
@@ -129,7 +132,7 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Print the page of a rule, or where a field's value comes from."""
+    """Print the page of a rule, or where a value comes from."""
     from parlay.compiler.commands.explain import run
 
     if field is not None and file is None and code is not None:
@@ -159,7 +162,7 @@ def plan(
     write: Annotated[bool, typer.Option("--write", help="Put the best into the file.")] = False,
     json: Json = False,
 ) -> None:
-    """Choose what a file leaves `auto`: the best layout, and why the others lost."""
+    """Choose what a file leaves `auto`, and tell why the rest lost."""
     from parlay.compiler.commands.plan import run
 
     changeable([file] if write else (), "--write")
@@ -183,7 +186,7 @@ def compare(
     ],
     json: Json = False,
 ) -> None:
-    """Set what is predicted of each phase beside what a run measured."""
+    """Set what is predicted beside what a run measured."""
     from parlay.compiler.commands.compare import run
 
     leave(run(file, metrics, json=json))

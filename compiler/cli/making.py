@@ -88,7 +88,11 @@ def verify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Prove the emitted code: loss, gradients and weights as in one process, and the bytes."""
+    """Prove the emitted code against one process.
+
+    Loss, gradients and weights are to be those of a plain model, and what is sent what was
+    predicted.
+    """
     from parlay.compiler.commands.verify import run
 
     leave(run(file, code=code, json=json))
@@ -119,7 +123,10 @@ def export(
         Dtype | None, typer.Option("--dtype", help="Else the dtype of the products.")
     ] = None,
 ) -> None:
-    """Write a save as a folder of Hugging Face weights, of whatever layout it is."""
+    """Write a save of a run as Hugging Face weights.
+
+    The save may be of any layout.
+    """
     from parlay.compiler.commands.export import run
 
     leave(run(folder, out, save=save, dtype=dtype.value if dtype else None))
@@ -152,7 +159,7 @@ def report(
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace another file too.")] = False,
 ) -> None:
-    """Write a page of the layout: checks, figures, memory, places, messages, time."""
+    """Write one page of it all: checks, memory, messages, time."""
     from parlay.compiler.commands.options import node_counts
     from parlay.compiler.commands.report import run
 
@@ -168,7 +175,10 @@ def calibrate(
     force: Annotated[bool, typer.Option("--force", help="Replace another file too.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure this machine's products, copies and collectives, or read them from logs."""
+    """Measure this machine, or read the logs of a cluster.
+
+    Of products, copies and collectives.
+    """
     from parlay.compiler.commands.calibrate import run
 
     leave(run(log or [], ranks=ranks, out=out, json=json, force=force))
@@ -203,7 +213,10 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Read the configuration of a framework, never running it, as a .par file."""
+    """Read a framework's configuration as a .par file.
+
+    What is read is never run.
+    """
     from parlay.compiler.commands.import_ import NAMELESS, run
 
     if model is not None and format.value not in NAMELESS:
