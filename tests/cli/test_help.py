@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -28,6 +29,6 @@ def test_examples(name: str, parlay: Any) -> None:
     assert [line.strip() for line in lines] == [f"parlay {line}" for line in EXAMPLES[name]]
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     for line in EXAMPLES[name]:
-        given, *rest = shlex.split(line.partition(" < ")[0].partition(" > ")[0])
+        given, *rest = takewhile(lambda word: word not in ("<", ">"), shlex.split(line))
         assert given == name
         command.make_context(name, rest)

@@ -91,7 +91,7 @@ def test_the_blocks_are_found() -> None:
 
 
 def commands(parlay: Any) -> set[str]:
-    listed = parlay("--help").out.partition("Commands:")[2]
+    listed = parlay("--help").out.partition("Commands:\n")[2].partition("\n\n")[0]
     return set(re.findall(r"^  (\w+) ", listed, re.MULTILINE))
 
 
