@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from parlay.compiler.checks import words
 from parlay.compiler.checks.degrees import shape_known
@@ -157,7 +158,9 @@ def host_bytes(subject: Subject) -> float | None:
 
 def weights_held(subject: Subject) -> float:
     """Parameters of the fullest rank before ZeRO shards them, without adapters."""
-    plain = {"parallel.zero": 0, "parallel.offload": Setting("none"), "train.lora": None}
+    plain: dict[str, Any] = {"parallel.zero": 0, "parallel.offload": Setting("none")}
+    if subject.spec.train is not None:
+        plain["train.lora"] = None
     most = fullest(subject.with_values(plain))
     assert most is not None
     return most.state.weights / bytes_per_parameter(subject.spec.train).weights
