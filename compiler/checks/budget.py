@@ -178,6 +178,11 @@ def figures(subject: Subject) -> str:
     if highest is not None:
         needed, there = words.memories(highest.bytes, highest.budget)
         return f" ({needed} of {there})"
+    return state_figures(subject)
+
+
+def state_figures(subject: Subject) -> str:
+    """` (weights and states 61.2 GB of 85.5 GB)`; empty where they are not known."""
     state = fullest(subject)
     if state is None:
         return ""

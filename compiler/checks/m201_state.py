@@ -133,17 +133,23 @@ def _feeding(subject: Subject, most: Fullest) -> list[tuple[Span, str]]:
 
 
 def _help(subject: Subject) -> tuple[list[str], list[Fix]]:
-    """The lowest ZeRO stage that fits, then the nearest layouts that do."""
+    """The lowest ZeRO stage that fits, else whose state alone does; then the nearest layouts."""
     if subject.searching:
         return [], []
     help: list[str] = []
     fixes: list[Fix] = []
-    for stage in range(subject.parallel.zero + 1, 4):
-        sharded = budget.fullest(subject.with_values({"parallel.zero": stage}))
-        if sharded is not None and sharded.fits and subject.parallel.shard > 1:
-            needed, there = words.memory(sharded.total), words.memory(sharded.budget)
-            help.append(f"zero = {stage} fits ({needed} of {there})")
-            fixes += fix.set_fields(subject, {"parallel.zero": stage})
-            break
+    stages = range(subject.parallel.zero + 1, 4) if subject.parallel.shard > 1 else ()
+    sharded = {stage: subject.with_values({"parallel.zero": stage}) for stage in stages}
+    whole = [stage for stage, other in sharded.items() if budget.fits(other)]
+    state = [
+        stage
+        for stage, other in sharded.items()
+        if (most := budget.fullest(other)) is not None and most.fits
+    ]
+    for stage in (whole or state)[:1]:
+        other = sharded[stage]
+        figures = budget.figures(other) if whole else budget.state_figures(other)
+        help.append(f"zero = {stage} fits{figures}")
+        fixes += fix.set_fields(subject, {"parallel.zero": stage})
     near = suggest.layouts(subject)
     return [*help, *near.help][: suggest.MOST], [*fixes, *near.fixes][: suggest.MOST]
