@@ -71,5 +71,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         f"{words.listed([kind for kind, _ in busy])} groups share the {cards} of a node",
         span,
         label,
-        notes=[f"{kind}: {reach.groups_per_nic:.3g} groups a card" for kind, reach in busy],
+        notes=[
+            f"{kind}: {reach.groups_per_nic:.3g} "
+            f"{'group' if reach.groups_per_nic == 1 else 'groups'} a card"
+            for kind, reach in busy
+        ],
     )

@@ -88,7 +88,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         label,
         also=[subject.label(known, "stated")],
         notes=[
-            f"{_name(each[0])}: {each[1]:.4g} / {each[3]:.4g} = {_times(each):.3g}" for each in off
+            f"{_name(each[0])}: {show(Fraction(each[1]), each[4])} / "
+            f"{show(Fraction(each[3]), each[4])} = {_times(each):.3g}"
+            for each in off
         ],
         help=["`parlay calibrate -o FILE` on this cluster measures it anew"],
     )

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parlay.compiler.checks import fix
+from parlay.compiler.checks import fix, words
 from parlay.compiler.checks.subject import Subject
 from parlay.dsl.diagnostics import Diagnostic, error
 
@@ -54,9 +54,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     span, label = subject.label("train.lr_schedule.min_lr", "where the decay ends")
     yield error(
         CODE,
-        f"min_lr = {lowest:g} is above lr = {peak:g}",
+        f"min_lr = {words.real(lowest)} is above lr = {words.real(peak)}",
         span,
         label,
         also=[subject.label("train.optimizer.lr", "the peak")],
-        fixes=fix.set_fields(subject, {"train.lr_schedule.min_lr": f"{peak / 10:g}"}),
+        fixes=fix.set_fields(subject, {"train.lr_schedule.min_lr": words.real(peak / 10)}),
     )

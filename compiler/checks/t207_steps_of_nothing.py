@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parlay.compiler.checks import words
 from parlay.compiler.checks.subject import Subject
 from parlay.dsl.diagnostics import Diagnostic, warning
 
@@ -54,10 +55,12 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     elif rate is not None and std and optimizer.name == "adamw" and rate > std and lora is None:
         yield warning(
             CODE,
-            f"a step of {float(rate):g} is larger than the weights",
+            f"a step of {words.real(float(rate))} is larger than the weights",
             *subject.label("train.optimizer.lr", "how far Adam moves a weight"),
-            also=[subject.label("model.init_std", f"weights deviate by {float(std):g}")],
-            notes=[f"{float(rate):g} / {float(std):g} = {float(rate / std):.3g}"],
+            also=[subject.label("model.init_std", f"weights deviate by {words.real(float(std))}")],
+            notes=[
+                f"{words.real(float(rate))} / {words.real(float(std))} = {float(rate / std):.3g}"
+            ],
         )
     if lora is not None and lora.get("alpha") is not None and not lora.get("alpha"):
         span, label = subject.label("train.lora.alpha", "adapters count nothing")

@@ -76,7 +76,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     if largest >= 1:
         return
     help, fixes = _wider(subject)
-    name, step = ("fp16" if bits != BF16 else "bf16"), f"{rate:g}".replace("e-0", "e-")
+    name, step = ("fp16" if bits != BF16 else "bf16"), words.real(rate)
     where = f"{words.percent(share)} of the weights" if share >= MOST else "the gains of norms"
     yield (warning if share >= MOST else note)(
         CODE,

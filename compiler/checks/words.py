@@ -64,6 +64,11 @@ def percent(share: float) -> str:
     return show(Fraction(share), Dimension.SHARE)
 
 
+def real(number: float) -> str:
+    """`0.003`, `3e-5`: a rate as a person writes it."""
+    return f"{number:g}".replace("e-0", "e-")
+
+
 def ranks(axis: str, size: int) -> str:
     """`8 TP ranks`, `4 pipeline ranks`, `2 replicas`."""
     one = {"pp": "pipeline rank", "dp": "replica"}.get(axis, f"{axis.upper()} rank")

@@ -75,4 +75,5 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
                 span,
                 label,
                 also=[subject.label("parallel.tp", words.ranks("tp", parallel.tp))],
+                help=["tp = 1" + (", or ep above 1" if path == "parallel.ep" else "")],
             )

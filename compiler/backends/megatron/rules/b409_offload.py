@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parlay.compiler.checks import Subject
+from parlay.compiler.checks import Subject, fix
 from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE = "B409"
@@ -50,6 +50,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     also = []
     if offload.name == "cpu" and "params" not in offload.flags:
         also.append(subject.label("parallel.zero", "no distributed optimizer"))
+    asked: dict[str, object] = {"parallel.offload": "cpu(optimizer)"}
+    if zero == 0:
+        asked["parallel.zero"] = 1
     yield error(
         CODE,
         "megatron offloads optimizer states to the host, from the distributed optimizer alone",
@@ -57,4 +60,5 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         label,
         also=also,
         help=["`offload = cpu(optimizer)` with `zero = 1`"],
+        fixes=fix.set_fields(subject, asked),
     )

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parlay.compiler.backends import options
-from parlay.compiler.checks import Subject
+from parlay.compiler.checks import Subject, fix
 from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE = "B428"
@@ -58,10 +58,12 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     }
     for path, (there, needs) in wrong.items():
         if there:
+            # A stage brings what is asked for; another optimizer is another job.
+            mended = fix.set_fields(subject, {path: 1}) if path == "parallel.zero" else ()
             yield error(
                 CODE,
                 f"use_precision_aware_optimizer needs {needs}",
                 *subject.label(path, "not that"),
                 also=[(options.place(subject, "megatron", name), "asked for here")],
-                fixes=options.set_option(subject, "megatron", name, "off"),
+                fixes=(*mended, *options.set_option(subject, "megatron", name, "off")),
             )
