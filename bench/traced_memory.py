@@ -225,9 +225,12 @@ def _step(train: Any, plan: Any, live: Live) -> Figures:
 
 
 def _gathered(job: Any) -> list[Any]:
-    """The units that are whole only while they are used."""
-    weights = getattr(job, "weights", None)
-    return weights.units if getattr(weights, "gathers", False) else []
+    """The units that are whole only while they are used, frozen ones under adapters too."""
+    found = []
+    for name in ("weights", "frozen"):
+        weights = getattr(job, name, None)
+        found += weights.units if getattr(weights, "gathers", False) else []
+    return found
 
 
 def _bytes(batch: list[tuple[Tensor, Tensor]]) -> int:

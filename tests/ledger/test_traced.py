@@ -38,18 +38,35 @@ ATTENTION = {
 }
 
 
-def test_lora() -> None:
-    """On the last of two stages; on the first the input of a norm is counted that is not kept."""
+EXPERTS_OF_LATENTS = (
+    "kv_heads = 32  mla { q_rank = 1536  kv_rank = 512  nope_dim = 128  rope_dim = 64"
+    "  v_dim = 128 }  experts { count = 8  ffn = 4096  top_k = 2  shared = 1  dense_layers = 1 }"
+)
+LORA = {
+    "stages": ("tp = 2  pp = 2", 8, "layers = 2", (0, 1)),
+    "latents and experts, frozen weights cut": (
+        "ep = 4  zero = 3",
+        8,
+        f"layers = 2  {EXPERTS_OF_LATENTS}",
+        (0,),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LORA)
+def test_lora(case: str) -> None:
+    """On the first stage the input of the first norm, which nothing asks for, is not kept."""
     traced_memory = bench("traced_memory")
+    parallel, batch, shape, stages = LORA[case]
     train = "lora = lora(rank = 16)"
-    text = traced_memory.job_text("llama3-8b", 1, "tp = 2  pp = 2", seq=2048, batch=8, train=train)
-    text = text.replace('"llama3-8b"', '"llama3-8b" { layers = 2 }')
-    first, last = traced_memory.rows("lora", text, (0, 1))
-    for row in (first, last):
+    text = traced_memory.job_text("llama3-8b", 1, parallel, seq=2048, batch=batch, train=train)
+    text = text.replace('"llama3-8b"', f'"llama3-8b" {{ {shape} }}')
+    for row in traced_memory.rows(case, text, stages):
         assert row.ledger.states == row.traced.states
         assert abs(row.error("update")) < 1e-6
-    assert abs(last.error("activations")) < 0.002 and abs(last.error("peak")) < 0.002
-    assert 0 < first.error("peak") < 0.02
+        assert abs(row.error("activations")) < 1e-4
+        # Gathered units of experts are told more closely in their states than in their peak.
+        assert abs(row.error("peak")) < (0.01 if "zero" in parallel else 5e-4)
 
 
 LATENT = {

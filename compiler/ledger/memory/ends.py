@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from parlay.compiler.layout import Stage
 from parlay.compiler.ledger.memory.chunk import Layers
 from parlay.compiler.ledger.memory.record import TRANSFORMER, Line
@@ -13,7 +15,8 @@ def end_lines(
 ) -> tuple[Line, ...]:
     """Activations of the ends of a chunk for the microbatches in flight, logits not among them.
 
-    The first stage keeps token ids (int64) and the mask of the embedding's dropout, the last one
+    The first stage keeps token ids (int64) and the mask of the embedding's dropout (neither, where
+    adapters alone are trained), the last one
     the input and the output of the final norm (2·s·b·h each), and labels. One microbatch has left
     the final norm behind where the backward is in its layers, not `before_layers`.
     """
@@ -21,7 +24,9 @@ def end_lines(
     normed = in_flight if before_layers else in_flight - 1
     lines: list[Line] = []
     times = f"{in_flight} x " if in_flight > 1 else ""
-    if chunk.embedding:
+    if chunk.embedding and sizes.train.lora is not None:
+        lines += _unasked(sizes, in_flight)
+    elif chunk.embedding:
         if model.dropout:
             value, formula = sizes.stream(1)
             lines.append(_line("embedding dropout mask", in_flight * value, times + formula))
@@ -49,6 +54,24 @@ def end_lines(
         formula = f"{model.mtp_layers} layers x {times}{one}"
         lines.append(_line("layers of further tokens", value, formula))
     return tuple(lines)
+
+
+def _unasked(sizes: Sizes, in_flight: int) -> Iterator[Line]:
+    """Less than other layers the first one keeps under adapters: nothing before its norm asks for a
+    gradient, nor does the norm, whose input and statistics are not kept."""
+    model, recompute = sizes.model, sizes.train.recompute
+    if not sizes.stack.traced or model.norm_placement not in ("before", "both"):
+        return
+    if recompute.name == "full" and recompute.get("first") != 0:
+        return  # what is computed again is kept whoever asks for it
+    if recompute.name == "selective" and "norm" in recompute.flags:
+        return
+    value, formula = sizes.stream()
+    norms = 2 if model.parallel_blocks and not model.shared_norm else 1
+    each = norms * (4 if model.norm == "rmsnorm" else 8) * (sizes.tokens // sizes.residual)
+    times = f"{in_flight} x " if in_flight > 1 else ""
+    name, words = "first norm, which nothing asks for", f"-{times}({formula} + {each})"
+    yield _line(name, -in_flight * (value + each), words)
 
 
 def loss_lines(sizes: Sizes, in_flight: int) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
