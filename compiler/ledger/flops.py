@@ -9,7 +9,7 @@ CONVENTION = (
     "6 x matrix parameters with the head, without the input embedding, active experts alone, "
     "plus 12 x layers x heads x head_dim x seq (attention over the full square)"
 )
-FROZEN = "4 x (no weight gradients, LoRA)"
+FROZEN = "4 x (no weight gradients, LoRA; what adapters compute is left out)"
 WINDOWED = "attention over the full square; with a window over twice what it leaves"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import flops
+from parlay.compiler.ledger.time import tuning
 from parlay.compiler.ledger.time.calls import source_of
 from parlay.compiler.ledger.time.efficiency import COMMUNICATION, band
 from parlay.compiler.ledger.time.lines import Share, TimeLine, Told
@@ -87,9 +88,10 @@ def told(spec: Spec, layout: Layout, step: Step) -> Told:
     causal = flops.per_token(spec, causal=True) / per_token
     peak = flops.peak(cluster.node.gpu, train.precision)
     again = again_per_token(spec, step)
+    besides = tuning.words(spec, step.efficiency)
     shares = tuple(
         Share(
-            *(name, part * factors[name], factors[name], WORDS[name]),
+            *(name, part * factors[name], factors[name], WORDS[name] + besides.get(name, "")),
             source_of(name, step, spec, layout),
         )
         for name, part in step.parts.items()

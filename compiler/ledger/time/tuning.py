@@ -147,3 +147,20 @@ def unasked(spec: Spec, machine: Machine, wires: Wires, efficiency: Efficiency) 
         message = shapes.element(train) * t * model.hidden
         found["tp"] = -collectives.seconds(whole, wires.tp, message)
     return found
+
+
+def words(spec: Spec, efficiency: Efficiency) -> dict[str, str]:
+    """What is told behind the formula of a component."""
+    train, found = spec.train, {}
+    if efficiency.documents is not None:
+        found["attention"] = f"; of documents of {efficiency.documents:g} tokens"
+    if train is None or train.lora is None:
+        return found
+    some = " of queries, keys and values" if efficiency.adapters == "qkv" else ""
+    found["gemm"] = f"; of adapters{some} tokens·r·(n + k) forward and twice that backward, in bf16"
+    found["pointwise"] = "; their sums, 6 bytes an output forward and an input backward"
+    found["launch"] = f"; {KERNELS} an adapter forward, {2 * KERNELS} backward"
+    found["tp"] = "; features of adapters"
+    found["dp"] = "; of adapters alone" + "; frozen ones gathered" * (spec.parallel.zero == 3)
+    found["optimizer"] = ", of adapters"
+    return found
