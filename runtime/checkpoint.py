@@ -19,6 +19,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Mapping
+from itertools import count, takewhile
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -138,11 +139,13 @@ class Checkpoints(Saved):
             planner=Saving(),
             process_group=self.group,
         )
+        # Asked for by name: a list of the folder, on each of thousands of ranks, has all their files.
         rank = 0 if self.group is None else dist.get_rank()
-        written = [*staged.glob(f"__{rank}_*.distcp"), *([staged / INDEX] if self.first else [])]
-        own = {path.name: digest(path) for path in written}
-        sync_folder(staged)
-        files = self.gathered(own)
+        own = (staged / f"__{rank}_{n}.distcp" for n in count())
+        written = [*takewhile(Path.is_file, own), *([staged / INDEX] if self.first else [])]
+        files = self.on_first({path.name: digest(path) for path in written})
+        if self.first:
+            sync_folder(staged)
         self.agreed(lambda: self._commit(staged, name, files, step, scaled))
 
     def _fresh(self, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,6 +32,8 @@ class Saved:
 
     def __init__(self, plan: Plan, *, tp: Axis | None = None) -> None:
         self.plan, self.tp = plan, tp
+        # Ranks connect when they first talk: each with each would be thousands of sockets a rank.
+        os.environ.setdefault("TORCH_GLOO_LAZY_INIT", "1")
         self.group = dist.new_group(backend="gloo") if dist.is_initialized() else None
         if self.group is None:
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
@@ -102,6 +105,14 @@ class Saved:
         if answer[1] is not None:
             raise CheckpointError(answer[1])
         return answer[0]
+
+    def on_first(self, own: dict[str, str]) -> dict[str, str]:
+        """The entries of all ranks together, on the first; elsewhere none."""
+        if self.group is None:
+            return own
+        every: list[Any] | None = [None] * dist.get_world_size() if self.first else None
+        dist.gather_object(own, every, dst=0, group=self.group)
+        return {name: value for one in every or () for name, value in one.items()}
 
     def gathered(self, own: dict[str, str]) -> dict[str, str]:
         """The entries of all ranks together, on every rank."""
