@@ -12,7 +12,7 @@ from torch import Tensor
 IGNORED = -100
 """The label of a token that does not count."""
 
-Batch = Sequence[tuple[Tensor, Tensor]]
+Batch = Sequence[Sequence[Tensor]]
 """One rank's microbatches `(tokens, labels)`, each [b, s] int64."""
 
 

@@ -21,13 +21,14 @@ from torch import Tensor, nn
 class Chunks(nn.Module):
     """The stages of one rank as one module, in which each weight keeps its global name.
 
-    What two stages call alike is one: a tied embedding, where the first and the last meet.
+    What two stages call alike is one: a tied embedding, where the first and the last meet. Layers
+    stand in their order in the model, so that ranks that hold the same ones keep them alike.
     """
 
     def __init__(self, stages: Iterable[nn.Module]) -> None:
         super().__init__()
         self.stages = tuple(stages)
-        for stage in self.stages:
+        for stage in sorted(self.stages, key=_first_layer):
             for name, child in stage.named_children():
                 if not isinstance(child, nn.ModuleDict):
                     if name in self._modules:
@@ -38,6 +39,11 @@ class Chunks(nn.Module):
                     getattr(self, name).update(child)
                 else:
                     self.add_module(name, nn.ModuleDict(child))
+
+
+def _first_layer(stage: nn.Module) -> int:
+    layers = stage.get_submodule("layers")
+    return min(int(name) for name, _ in layers.named_children())
 
 
 def run(
@@ -84,22 +90,26 @@ def forwards(
     kept.
     """
     weight = next(stages[0].parameters())
-    own = [stage for stage in range(timeline.stages) if timeline.rank_of(stage) == axis.rank]
+    # Of two copies of the model the first.
+    passed = timeline.pp if timeline.route == "mirror" else timeline.stages
+    own = [stage for stage in range(passed) if timeline.rank_of(stage) == axis.rank]
 
     def forward(batch: Batch) -> Tensor | None:
         losses = []
-        for tokens, labels in batch:
-            out = None
+        for microbatch in batch:
+            out = labels = None
             for stage in own:
                 if timeline.is_first(stage):
-                    x = tokens.to(weight.device)
+                    x = microbatch[0].to(weight.device)
                 elif timeline.rank_of(stage - 1) == axis.rank:
                     assert out is not None
                     x = out
                 else:
                     x = torch.empty(shape, dtype=weight.dtype, device=weight.device)
                     _pass_on(dist.irecv, x, timeline.rank_of(stage - 1), axis)
-                out = stages[timeline.chunk_of(stage)](x, labels.to(weight.device))
+                if timeline.is_last(stage):
+                    labels = microbatch[1].to(weight.device)
+                out = stages[timeline.chunk_of(stage)](x, labels)
                 if timeline.is_last(stage):
                     losses.append(out)
                 elif (to := timeline.rank_of(stage + 1)) != axis.rank:
@@ -174,14 +184,14 @@ class _Worker:
     def forward(self, action: Action) -> Tensor | None:
         """The activation [b, s, h] for the next stage, cut off from the graph."""
         _, stage, i = action
-        tokens, labels = self.batch[i]
+        microbatch, labels = self.batch[i], None  # which tells the watchdog; nothing is read yet
         first, last = self.timeline.is_first(stage), self.timeline.is_last(stage)
         if first:
-            x = tokens.to(self.device, non_blocking=True)
+            x = microbatch[0].to(self.device, non_blocking=True)
         else:
             x = self.inbox.pop(action).requires_grad_()
         if last:
-            labels = labels.to(self.device, non_blocking=True)
+            labels = microbatch[1].to(self.device, non_blocking=True)
         out: Tensor = self.stages[self.timeline.chunk_of(stage)](x, labels)
         if last:
             if self.valid is None:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
-from parlay.runtime.data import mixed
+from parlay.runtime.order import mixed
 
 SHARES = (0.0, 0.5, 0.1, 1.0, 0.25, 0.9, 0.0, 0.4)
 """The share of labels that are padding, window after window."""

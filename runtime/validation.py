@@ -45,7 +45,7 @@ def of_model(model: nn.Module, device: torch.device) -> Callable[[Batch], Tensor
     """The sum of the losses of a batch by a whole model."""
 
     def forward(batch: Batch) -> Tensor:
-        losses = [model(tokens.to(device), labels.to(device)) for tokens, labels in batch]
-        return torch.stack(losses).sum()
+        moved = ((each.to(device, non_blocking=True) for each in pair) for pair in batch)
+        return torch.stack([model(tokens, labels) for tokens, labels in moved]).sum()
 
     return forward

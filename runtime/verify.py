@@ -88,7 +88,7 @@ def verify(folder: Path, *, timeout: float = TIMEOUT) -> dict[str, Any]:
             reference=expected,
             shard=plan.get("shard"),
             experts=experts_of(plan),
-            last=next(stage.stage for stage in plan.stages if stage.head),
+            last=[stage.stage for stage in plan.stages if stage.head],
         )
         sent, wrong = compare_sent(
             [record["counts"] for record in records],
@@ -117,7 +117,8 @@ def write_batches(plan: Plan, *, to: Path) -> None:
         write_tokens(Path(data.path), vocab=plan.model.vocab, seq=batch.seq, windows=windows)
     try:
         loader = Loader(plan, rank=0, ranks=1)
-        torch.save([loader.batch(step) for step in range(STEPS)], to)
+        read = [[(*pair,) for pair in loader.batch(step)] for step in range(STEPS)]
+        torch.save(read, to)
     except DataError as error:
         raise Broken(f"the data cannot be read: {error}") from error
 

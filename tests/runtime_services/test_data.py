@@ -18,7 +18,9 @@ np = pytest.importorskip("numpy")
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from parlay.runtime.data import DataError, Loader, permuted  # noqa: E402
+from parlay.runtime import data  # noqa: E402
+from parlay.runtime.data import DataError, Loader  # noqa: E402
+from parlay.runtime.order import permuted  # noqa: E402
 from parlay.runtime.plan import Plan  # noqa: E402
 from parlay.runtime.tokens import write_tokens  # noqa: E402
 
@@ -256,6 +258,19 @@ def test_data_set_of_the_proof(tmp_path: Path) -> None:
 
 WRITTEN = "f0f13fdfed3301c5"
 
+
+def test_microbatches_are_read_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And on a GPU's host into memory that it takes them from while the CPU goes on."""
+    monkeypatch.setattr(data, "own_device", lambda: torch.device("cuda", 0))
+    pinned: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: pinned.append(x) or x)
+    batch = Loader(plan(), rank=0, ranks=1).batch(0)
+    assert len(batch) == len(list(batch)) and not pinned
+    tokens, labels = batch[0]
+    assert tokens is batch[0][0] and labels is batch[0][1]
+    assert [id(one) for one in pinned] == [id(tokens), id(labels)]
+
+
 # ── Refusals ──────────────────────────────────────────────────────────────────
 
 
@@ -279,7 +294,19 @@ def test_token_that_the_first_look_skipped(tmp_path: Path) -> None:
     loader = Loader(plan(format="tokens", path=path, vocab=100), rank=0, ranks=1)
     loader.vocab = 50
     with pytest.raises(DataError, match="a vocabulary of 50 ends at 49"):
-        loader.batch(0)
+        loader.batch(0)[0][0]
+
+
+def test_each_rank_looks_at_its_share_of_the_tokens(tmp_path: Path) -> None:
+    tokens = np.zeros((1 << 20) + 100, dtype=np.uint16)
+    tokens[-1] = 100
+    path = tmp_path / "t.bin"
+    tokens.tofile(path)
+    path.with_suffix(".json").write_text('{"dtype": "uint16", "vocab": 100}')
+    asked = plan(format="tokens", path=str(path), vocab=100)
+    Loader(asked, rank=0, ranks=2)
+    with pytest.raises(DataError, match="holds the token 100"):
+        Loader(asked, rank=1, ranks=2)
 
 
 def test_shorter_than_a_window(tmp_path: Path) -> None:

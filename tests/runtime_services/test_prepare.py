@@ -20,7 +20,7 @@ pytest.importorskip("tokenizers")
 
 from parlay.runtime import corpus, prepare
 from parlay.runtime.corpus import CorpusError
-from parlay.runtime.data import DataError, open_stream
+from parlay.runtime.streams import DataError, open_stream
 from parlay.runtime.tokenizing import Tokens
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors, trainers
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code
+from parlay.compiler.backends.slurm.batch import has_gpus
 from parlay.compiler.backends.torch import copied, groups, model_code, train_code
 from parlay.compiler.backends.torch.plan import tokenizes
 from parlay.compiler.backends.torch.structure import Structure
@@ -79,6 +80,7 @@ def _launch(structure: Structure) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "gpus": cluster.node.gpus,
+        "expands": (structure.gathers or structure.experts is not None) and has_gpus(cluster),
         "tokenizes": tokenizes(structure.phase.spec),
         "started": Code(
             f": {_count(ranks, 'rank')} on {_count(nodes, 'node')}. Run it once on every node."

@@ -99,12 +99,10 @@ def _forward(structure: Structure) -> list[str]:
 def positions(structure: Structure) -> list[str]:
     """What every layer is given of positions, made once."""
     if structure.alibi:
-        made = "attention.slopes(self.plan.model.heads, like=x)"
-        piece = ".chunk(self.tp.size)[self.tp.rank]" if structure.tp else ""
-        dealt = {"ulysses": "self.cp", "ulysses_ring": "self.inner"}.get(structure.context)
-        if dealt:
-            piece += f".chunk({dealt}.size)[{dealt}.rank]"
-        return [f"slopes = {made}{piece}"]
+        lines = ["slopes = attention.slopes(self.plan.model.heads, like=x)"]
+        dealt = ["self.tp"] if structure.tp else []
+        dealt += {"ulysses": ["self.cp"], "ulysses_ring": ["self.inner"]}.get(structure.context, [])
+        return lines + [f"slopes = slopes.chunk({axis}.size)[{axis}.rank]" for axis in dealt]
     if structure.given and structure.context:
         return [own_tokens(structure), "cos, sin = rotary(self.plan, at, like=x)"]
     return ["cos, sin = rotary(self.plan, like=x)"] if structure.given else []

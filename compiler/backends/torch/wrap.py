@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from parlay.compiler.backends.render import Code
 
 WIDTH: Final = 100
+FIELD: Final = re.compile(r"[\w.]+ = [^,=]+? \([^()]+\)")
+"""What `Structure.at` says of a field: `parallel.tp = 8 (job.par:4)`."""
 
 
 def call(before: str, arguments: Sequence[str], *, indent: int, after: str = ")") -> list[str]:
@@ -27,8 +30,13 @@ def call(before: str, arguments: Sequence[str], *, indent: int, after: str = ")"
 def comment(indent: int, text: str) -> Code:
     """`# text`, on as many lines as it takes; the first without its indent."""
     width = WIDTH - indent - 2
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    return Code(f"\n{' ' * indent}".join(f"# {line}" for line in lines))
+    # A field, its value and its place stay on one line, as long as one holds them.
+    kept = FIELD.sub(lambda field: field[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(kept, width, break_long_words=False, break_on_hyphens=False)
+    if any(len(line) > width for line in lines):
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    said = (line.replace("\0", " ") for line in lines)
+    return Code(f"\n{' ' * indent}".join(f"# {line}" for line in said))
 
 
 def says(text: str) -> str:

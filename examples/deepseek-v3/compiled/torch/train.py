@@ -157,10 +157,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (deepseek-v3.par:34), checkpoint.every = 200
-    # (deepseek-v3.par:34)
+    # checkpoint.path = checkpoints (deepseek-v3.par:34),
+    # checkpoint.every = 200 (deepseek-v3.par:34)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.common.all_gather(axis=mesh.dp)
     job.weights.experts.all_gather(axis=mesh.edp)
     stop = Stop(mesh.device)

@@ -100,7 +100,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp)
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -144,10 +145,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (gpt-oss-20b.par:32), checkpoint.every = 100
-    # (gpt-oss-20b.par:32)
+    # checkpoint.path = checkpoints (gpt-oss-20b.par:32),
+    # checkpoint.every = 100 (gpt-oss-20b.par:32)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.common.all_gather(axis=mesh.dp)
     job.weights.experts.all_gather(axis=mesh.edp)
     stop = Stop(mesh.device)

@@ -90,7 +90,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp)
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -134,6 +135,7 @@ def main() -> None:
     # checkpoint.keep = 3 (gpt2-xl.par:28)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 

@@ -147,6 +147,7 @@ def main() -> None:
     # checkpoint.keep = 4 (llama-405b.par:36)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 

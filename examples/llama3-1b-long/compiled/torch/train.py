@@ -96,7 +96,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp_cp)
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -146,8 +147,8 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama3-1b-long..:28), checkpoint.every = 100
-    # (llama3-1b-long..:28), checkpoint.keep = 2 (llama3-1b-long..:28)
+    # checkpoint.path = checkpoints (llama3-1b-long..:28),
+    # checkpoint.every = 100 (llama3-1b-long..:28), checkpoint.keep = 2 (llama3-1b-long..:28)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
     stop = Stop(mesh.device)

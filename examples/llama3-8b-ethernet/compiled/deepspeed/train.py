@@ -123,8 +123,8 @@ def save(
     engine: deepspeed.DeepSpeedEngine, plan: Plan, saves: Path, done: int, *, now: bool
 ) -> None:
     """Saves where the step is due, or `now`; older saves go."""
-    # checkpoint.path = checkpoints (llama3-8b-ethe..:31), checkpoint.every = 500
-    # (llama3-8b-ethe..:31), checkpoint.keep = 3 (llama3-8b-ethe..:31)
+    # checkpoint.path = checkpoints (llama3-8b-ethe..:31),
+    # checkpoint.every = 500 (llama3-8b-ethe..:31), checkpoint.keep = 3 (llama3-8b-ethe..:31)
     asked = plan.checkpoint
     if not now and done != plan.steps and (asked.every is None or done % asked.every):
         return

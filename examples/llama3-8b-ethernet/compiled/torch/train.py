@@ -139,10 +139,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama3-8b-ethe..:31), checkpoint.every = 500
-    # (llama3-8b-ethe..:31), checkpoint.keep = 3 (llama3-8b-ethe..:31)
+    # checkpoint.path = checkpoints (llama3-8b-ethe..:31),
+    # checkpoint.every = 500 (llama3-8b-ethe..:31), checkpoint.keep = 3 (llama3-8b-ethe..:31)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 

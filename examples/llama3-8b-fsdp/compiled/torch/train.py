@@ -93,7 +93,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp)
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -140,8 +141,8 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama3-8b-fsdp..:31), checkpoint.every = 500
-    # (llama3-8b-fsdp..:31), checkpoint.keep = 3 (llama3-8b-fsdp..:31)
+    # checkpoint.path = checkpoints (llama3-8b-fsdp..:31),
+    # checkpoint.every = 500 (llama3-8b-fsdp..:31), checkpoint.keep = 3 (llama3-8b-fsdp..:31)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
     stop = Stop(mesh.device)

@@ -98,7 +98,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp)
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -146,10 +147,11 @@ def main() -> None:
     # Face folder.
     load_base(job.plan, job.frozen, folder=folder, tp=mesh.tp)
 
-    # checkpoint.path = checkpoints (llama3-8b-lora..:28), checkpoint.every = 200
-    # (llama3-8b-lora..:28), checkpoint.keep = 3 (llama3-8b-lora..:28)
+    # checkpoint.path = checkpoints (llama3-8b-lora..:28),
+    # checkpoint.every = 200 (llama3-8b-lora..:28), checkpoint.keep = 3 (llama3-8b-lora..:28)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 

@@ -141,8 +141,8 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama3.2-3b-v...:31), checkpoint.every = 500
-    # (llama3.2-3b-v...:31), checkpoint.keep = 3 (llama3.2-3b-v...:31)
+    # checkpoint.path = checkpoints (llama3.2-3b-v...:31),
+    # checkpoint.every = 500 (llama3.2-3b-v...:31), checkpoint.keep = 3 (llama3.2-3b-v...:31)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder)
     start = saves.resume()
 
@@ -150,6 +150,7 @@ def main() -> None:
     # Face folder.
     if start == 0:
         load_weights(job.plan, job.optimizer)
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 

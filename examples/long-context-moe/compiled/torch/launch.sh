@@ -8,6 +8,12 @@ if [[ "${1:-}" == --resume ]]; then
   export PARLAY_RESUME=1
 fi
 
+# Seconds that torchrun leaves its ranks after SIGTERM, for their save; 30 by default.
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}"
+
+# What is freed in one size is used again in others: units of weights, rows of experts.
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
+
 exec torchrun \
   --nnodes 128 \
   --nproc-per-node 4 \

@@ -110,7 +110,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp_cp)
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -120,8 +121,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     # each.
     job.gradients.sum_whole(axis=mesh.tp)
 
-    # parallel.dp = 4 (long-context-m..:22), parallel.cp = 64 (long-context-m..:19), parallel.zero =
-    # 1 (long-context-m..:23)
+    # parallel.dp = 4 (long-context-m..:22), parallel.cp = 64 (long-context-m..:19),
+    # parallel.zero = 1 (long-context-m..:23)
     job.gradients.common.reduce_scatter(axis=mesh.dp_cp)
 
     # parallel.ep = 64 (long-context-m..:20): each expert has seen the tokens of its ep and etp
@@ -160,10 +161,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (long-context-m..:39), checkpoint.every = 200
-    # (long-context-m..:39)
+    # checkpoint.path = checkpoints (long-context-m..:39),
+    # checkpoint.every = 200 (long-context-m..:39)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.common.all_gather(axis=mesh.dp_cp)
     job.weights.experts.all_gather(axis=mesh.edp)
     stop = Stop(mesh.device)

@@ -161,10 +161,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (mixtral-8x22b...:35), checkpoint.every = 500
-    # (mixtral-8x22b...:35)
+    # checkpoint.path = checkpoints (mixtral-8x22b...:35),
+    # checkpoint.every = 500 (mixtral-8x22b...:35)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.common.all_gather(axis=mesh.dp)
     job.weights.experts.all_gather(axis=mesh.edp)
     stop = Stop(mesh.device)

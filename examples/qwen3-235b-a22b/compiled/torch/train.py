@@ -160,10 +160,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (qwen3-235b-a22..:38), checkpoint.every = 500
-    # (qwen3-235b-a22..:38)
+    # checkpoint.path = checkpoints (qwen3-235b-a22..:38),
+    # checkpoint.every = 500 (qwen3-235b-a22..:38)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.common.all_gather(axis=mesh.dp)
     job.weights.experts.all_gather(axis=mesh.edp)
     stop = Stop(mesh.device)

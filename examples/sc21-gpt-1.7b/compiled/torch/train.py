@@ -88,7 +88,8 @@ def backward(job: Job, batch: Batch) -> Tensor:
     valid = valid_labels(batch, device=device, axis=mesh.dp).double() / job.scale.value
     losses = []
     for tokens, labels in batch:
-        loss = job.model(tokens.to(device), labels.to(device)) / valid
+        tokens, labels = (each.to(device, non_blocking=True) for each in (tokens, labels))
+        loss = job.model(tokens, labels) / valid
         loss.backward()
         losses.append(loss.detach())
     loss = torch.stack(losses).sum()
@@ -132,8 +133,8 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (sc21-gpt-1.7b...:39), checkpoint.every = 500
-    # (sc21-gpt-1.7b...:39)
+    # checkpoint.path = checkpoints (sc21-gpt-1.7b...:39),
+    # checkpoint.every = 500 (sc21-gpt-1.7b...:39)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, scale=job.scale)
     start = saves.resume()
     stop = Stop(mesh.device)

@@ -146,8 +146,8 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (sc21-gpt-530b...:43), checkpoint.every = 500
-    # (sc21-gpt-530b...:43)
+    # checkpoint.path = checkpoints (sc21-gpt-530b...:43),
+    # checkpoint.every = 500 (sc21-gpt-530b...:43)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp, scale=job.scale)
     start = saves.resume()
     stop = Stop(mesh.device)

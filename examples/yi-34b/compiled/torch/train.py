@@ -145,6 +145,7 @@ def main() -> None:
     # checkpoint.path = checkpoints (yi-34b.par:33), checkpoint.every = 500 (yi-34b.par:33)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 

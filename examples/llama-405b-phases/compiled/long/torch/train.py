@@ -49,8 +49,8 @@ def build(plan: Plan) -> Job:
     # parallel.order = [tp, cp, pp, dp] (llama-405b-pha..:22)
     mesh = build_mesh(plan)
 
-    # parallel.tp = 8 (llama-405b-pha..:14), parallel.cp = 16 (llama-405b-pha..:51), parallel.pp =
-    # 16 (llama-405b-pha..:16)
+    # parallel.tp = 8 (llama-405b-pha..:14), parallel.cp = 16 (llama-405b-pha..:51),
+    # parallel.pp = 16 (llama-405b-pha..:16)
     with torch.device("meta"):
         model = Stage(plan, mesh, stage=plan.stages[mesh.pp.rank])
 
@@ -122,8 +122,8 @@ def backward(job: Job, batch: Batch) -> Tensor | None:
     # each.
     job.gradients.sum_whole(axis=mesh.tp)
 
-    # parallel.dp = 8 (llama-405b-pha..:51), parallel.cp = 16 (llama-405b-pha..:51), parallel.zero =
-    # 1 (llama-405b-pha..:21)
+    # parallel.dp = 8 (llama-405b-pha..:51), parallel.cp = 16 (llama-405b-pha..:51),
+    # parallel.zero = 1 (llama-405b-pha..:21)
     job.gradients.reduce_scatter(axis=mesh.dp_cp)
     return loss
 
@@ -157,10 +157,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama-405b-pha..:38), checkpoint.every = 100
-    # (llama-405b-pha..:38), checkpoint.keep = 4 (llama-405b-pha..:38)
+    # checkpoint.path = checkpoints (llama-405b-pha..:38),
+    # checkpoint.every = 100 (llama-405b-pha..:38), checkpoint.keep = 4 (llama-405b-pha..:38)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp_cp)
     stop = Stop(mesh.device)
 

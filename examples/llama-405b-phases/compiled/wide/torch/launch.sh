@@ -8,6 +8,9 @@ if [[ "${1:-}" == --resume ]]; then
   export PARLAY_RESUME=1
 fi
 
+# Seconds that torchrun leaves its ranks after SIGTERM, for their save; 30 by default.
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}"
+
 exec torchrun \
   --nnodes 2048 \
   --nproc-per-node 8 \

@@ -145,10 +145,11 @@ def main() -> None:
     job = build(Plan.load(folder / "plan.json"))
     mesh = job.mesh
 
-    # checkpoint.path = checkpoints (llama-405b-pha..:38), checkpoint.every = 100
-    # (llama-405b-pha..:38), checkpoint.keep = 4 (llama-405b-pha..:38)
+    # checkpoint.path = checkpoints (llama-405b-pha..:38),
+    # checkpoint.every = 100 (llama-405b-pha..:38), checkpoint.keep = 4 (llama-405b-pha..:38)
     saves = Checkpoints(job.plan, job.optimizer, folder=folder, tp=mesh.tp)
     start = saves.resume()
+    # Each rank has read its shard.
     job.weights.all_gather(axis=mesh.dp)
     stop = Stop(mesh.device)
 
