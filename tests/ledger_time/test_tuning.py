@@ -179,3 +179,32 @@ def test_nothing_feeds_the_first_adapters_back(job: Job, stack: str, recompute: 
     spared = gemm.seconds(TOKENS, HIDDEN, 3 * HIDDEN / 2, step.machine)
     assert first["gemm"] == pytest.approx(-spared)
     assert first["tp"] < 0 and set(first) == {"gemm", "tp"}
+
+
+def test_messages_of_parallel_adapters(book: Callable[..., Any]) -> None:
+    """Of 32 layers and 16 microbatches; the first layer's column side has no gradient to sum."""
+    parallel, train = "tp = 2 sequence_parallel = off", f'{LORA} stack = "nemo-24"'
+    lines = book(parallel=parallel, train=train).communication
+    sent = {
+        (line.collective, line.bytes_per_call): line.calls_per_step
+        for line in lines
+        if line.what == "adapters"
+    }
+    narrow, wide, times = 2 * TOKENS * 16, 2 * TOKENS * HIDDEN, 32 * 16
+    assert sent == {
+        ("all_gather", narrow): 2 * times,
+        ("all_reduce", narrow): 6 * times,
+        ("all_gather", wide): 2 * times,
+        ("all_reduce", wide): 2 * times - 16,
+    }
+    # Both sides are cut: no rank has a share of what another holds whole.
+    assert not [line for line in lines if line.what == "gradients of whole weights"]
+
+
+def test_formulas_say_what_adapters_are(timed: Callable[..., Any]) -> None:
+    told = {share.name: share.formula for share in timed(train=LORA).shares}
+    assert "adapters" in told["gemm"] and "adapters" in told["optimizer"]
+    plain = {share.name: share.formula for share in timed().shares}
+    assert not any("adapters" in words for words in plain.values())
+    packed = timed(train='stack = "nemo-24-sft"').shares
+    assert "200 tokens" in next(share.formula for share in packed if share.name == "attention")
