@@ -203,13 +203,17 @@ def import_(
     ],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A new .par file.")] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs in all.")] = None,
-    node: Annotated[str | None, typer.Option("--node", help="A node of the catalog.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", help="A node of the catalog.", autocompletion=complete.nodes),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             help="deepspeed: a model of the catalog, or a config.json.",
             show_default=False,
+            autocompletion=complete.models,
         ),
     ] = None,
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read
 from parlay.compiler.commands.calibration import calibration, doubtful, unused
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import failed, print_json
 from parlay.compiler.commands.rewrite import written
 from parlay.compiler.output import MADE_BY
@@ -138,10 +139,9 @@ def _fields(document: dict[str, Any], points: Sequence[Point]) -> dict[str, floa
 
 
 def _print(document: dict[str, Any], out: Path | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = new_console()
     if document.get("collectives"):
         table = Table(box=None, header_style="bold")
         for title in ("collective", "ranks", "bytes", "microseconds", "bus GB/s"):

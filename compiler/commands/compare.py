@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from parlay.compiler import pipeline
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import failed, has_figures, plain, priced, print_json
 from parlay.compiler.ledger.time import TimeLine, priceable, time_of
 from parlay.compiler.spec.resolve import Phase
@@ -200,9 +201,8 @@ def tokens_of(lines: Sequence[dict[str, Any]]) -> int | None:
 
 
 def _print(found: Sequence[Beside]) -> None:
-    from rich.console import Console
 
-    console = Console(highlight=False)
+    console = new_console()
     for each in found:
         if len(found) > 1:
             console.print(plain(f'phase "{each.phase}"'), style="bold")

@@ -12,10 +12,12 @@ def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def targets(incomplete: str) -> list[str]:
-    """The back ends."""
+    """The back ends; also the next of several, as in `megatron,slurm`."""
     from parlay.compiler.backends import TARGETS
 
-    return _starting(incomplete, TARGETS)
+    given, comma, begun = incomplete.rpartition(",")
+    left = [name for name in TARGETS if name not in given.split(",")]
+    return [f"{given}{comma}{name}" for name in _starting(begun, left)]
 
 
 def models(incomplete: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.gates import Gate
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import (
     failed,
     has_figures,
@@ -118,10 +119,9 @@ def _judged(gate: Gate, phase: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(document: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = new_console()
     for phase in document["phases"]:
         if len(document["phases"]) > 1:
             console.rule(plain(phase["name"]), align="left")
@@ -130,7 +130,7 @@ def _print(document: dict[str, Any]) -> None:
             continue
         table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2))
         for title in ("", document["a"], document["b"], "change"):
-            table.add_column(plain(title), justify="right" if title else "left")
+            table.add_column(plain(title), justify="right" if title else "left", overflow="fold")
         for row in _rows(phase["changes"]):
             table.add_row(*row)
         if phase["changes"]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parlay.compiler import pipeline
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import failed, incomplete, print_json
+from parlay.compiler.commands.tables import WIDTH
 from parlay.compiler.layout import Layout, Stage, to_json
 from parlay.compiler.layout.describe import telling_kinds
 from parlay.compiler.spec.resolve import Phase
@@ -52,9 +54,8 @@ def _in(layout: Layout, rank: int | None) -> int | None:
 
 
 def _print(phase: Phase, layout: Layout, *, named: bool, rank: int | None, groups: bool) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    # A narrower screen breaks lines; names and counts that are cut would read like others.
+    console = new_console(least=WIDTH, markup=False, soft_wrap=True)
     if named:
         console.print(f'phase "{harmless(phase.name)}"', style="bold")
     experts = phase.spec.model is None or phase.spec.model.experts is not None

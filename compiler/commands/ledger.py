@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from parlay.compiler import pipeline
 from parlay.compiler.commands.ledger_accounts import print_communication, print_memory, size_of
 from parlay.compiler.commands.ledger_tables import print_asserts, print_scaling, print_time
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import (
     has_figures,
     incomplete,
@@ -163,9 +164,8 @@ def _lacks(phase: Phase, path: Path) -> str:
 
 
 def _print(books: Sequence[tuple[Path, Sequence[Account]]], *, formulas: bool) -> None:
-    from rich.console import Console
 
-    console = Console(highlight=False)
+    console = new_console()
     for path, accounts in books:
         for account in accounts:
             each = account.book

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from parlay.compiler.checks import rule
 from parlay.compiler.commands.ledger_accounts import size_of
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import plain
 from parlay.compiler.ledger.reload import Reload
 from parlay.compiler.planner import Candidate, Plan, mfu, spelling
@@ -23,9 +24,8 @@ SHOWN = 8
 
 def print_plan(path: Path, found: Plan) -> None:
     """Prints a plan on stdout."""
-    from rich.console import Console
 
-    console = Console(highlight=False)
+    console = new_console()
     title = f"{path}" + (f" · {found.phase.name}" if found.phase.name != "main" else "")
     console.rule(plain(title), align="left")
     _print_best(console, found)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from parlay.compiler.pipeline import Job, checked, load
 from parlay.dsl.diagnostics.cells import harmless
@@ -17,6 +17,7 @@ from parlay.dsl.diagnostics.terminal import render
 
 if TYPE_CHECKING:
     from parlay.dsl.units import Quantity
+    from rich.console import Console
     from rich.text import Text
 
 
@@ -46,6 +47,24 @@ def failure(jobs: Sequence[Job], words: str, *, status: int) -> dict[str, Any]:
 def colored(stream: TextIO) -> bool:
     """Whether colour is wanted: a terminal, unless NO_COLOR says otherwise."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def console(
+    stream: IO[str] | None = None, *, least: int = 0, markup: bool = True, soft_wrap: bool = False
+) -> Console:
+    """Where tables are printed, at least so many columns wide; plain where no colour is wanted.
+
+    Nothing printed there is searched for numbers and paths to be coloured. rich itself would keep
+    what is bold under NO_COLOR.
+    """
+    from rich.console import Console
+
+    system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    made = Console(
+        file=stream, highlight=False, color_system=system, markup=markup, soft_wrap=soft_wrap
+    )
+    made.width = max(made.width, least)
+    return made
 
 
 def show(jobs: Sequence[Job], *, summary: bool, stream: TextIO | None = None) -> None:

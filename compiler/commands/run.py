@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from parlay.compiler import pipeline
 from parlay.compiler.commands.compile import opened
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import refused
 from parlay.compiler.output import write_folder
 
@@ -148,10 +149,9 @@ def _watch(
     process: subprocess.Popen[bytes], metrics: Path, steps: int | None, *, skipped: int
 ) -> None:
     """Follows metrics.jsonl until the ranks end; `skipped` lines were there before."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(highlight=False)
+    console = new_console()
     first: dict[str, Any] | None = None
     last: dict[str, Any] | None = None
     columns = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from parlay.compiler.commands.printing import console as new_console
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -28,8 +30,6 @@ def add_figures(table: Table, title: str, *, left: bool = False) -> None:
 
 def print_table(console: Console, table: Table) -> None:
     """The table after an empty line, as wide as it needs."""
-    from rich.console import Console
-
-    wide = Console(highlight=False, file=console.file, width=max(console.width, WIDTH))
+    wide = new_console(console.file, least=WIDTH)
     wide.print()
     wide.print(table)

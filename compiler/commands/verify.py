@@ -18,6 +18,7 @@ from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.vendored import differing
 from parlay.compiler.commands.compile import opened
 from parlay.compiler.commands.mesh_proof import mesh_failures
+from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import failed, print_json, refused
 from parlay.compiler.commands.run import NO_TORCH, torch_found
 from parlay.dsl.diagnostics.cells import harmless
@@ -148,10 +149,9 @@ def summary(runs: Sequence[Mapping[str, Any]], mesh: Sequence[str]) -> dict[str,
 
 
 def _print(document: Mapping[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = new_console()
     if document["mesh_match"]:
         console.print("mesh.py at full size: [green]the groups of the layout[/]")
     for failure in document["mesh_failures"]:

@@ -184,6 +184,16 @@ def test_no_colour_where_it_is_not_wanted(wrong: str) -> None:
     assert "\x1b[" not in on_a_terminal("check", wrong, NO_COLOR="1")
 
 
+def test_nothing_but_text_where_colour_is_not_wanted(tiny: Path) -> None:
+    """Tables are made by rich, which would keep what is bold."""
+    assert "\x1b[" not in on_a_terminal("layout", str(tiny), NO_COLOR="1")
+
+
+def test_json_is_never_coloured(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" not in on_a_terminal("check", wrong, "--json")
+
+
 def test_no_colour_in_a_pipe(parlay: Any, wrong: str) -> None:
     assert "\x1b[" not in parlay("check", wrong).out
 
