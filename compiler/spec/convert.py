@@ -214,10 +214,18 @@ class Converter(ABC):
         return int(value) if type_.integer else float(value)
 
     def _keep_exact(self, path: str, value: Any, types: tuple[FieldType, ...]) -> None:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            kind = next((t for t in types if isinstance(t, Quantity)), None)
-            if kind is not None:
-                self.exact[path] = units.Quantity(Fraction(str(value)), kind.dimension)
+        exact = exactly(value, types)
+        if exact is not None:
+            self.exact[path] = exact
+
+
+def exactly(value: Any, types: tuple[FieldType, ...]) -> units.Quantity | None:
+    """A number with its dimension, without what its spelling as a float adds; None of others."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        kind = next((t for t in types if isinstance(t, Quantity)), None)
+        if kind is not None:
+            return units.Quantity(Fraction(str(value)), kind.dimension)
+    return None
 
 
 def bare(expr: syntax.Expr) -> syntax.Expr:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import cache
 from typing import Any, Final
 
 from parlay.compiler.spec import arithmetic, problems
-from parlay.compiler.spec.convert import BAD, Converter, bare
+from parlay.compiler.spec.convert import BAD, Converter, bare, exactly
 from parlay.compiler.spec.entries import Entry, Table
 from parlay.compiler.spec.origins import Kind, Origin
 from parlay.compiler.spec.schema import (
@@ -120,7 +121,11 @@ class Evaluator(Converter):
             )
         else:
             value = default
-            self.origins[path] = Origin(Kind.DEFAULT, place, "", shown(value, schema.types))
+            said, exact = _of_default(schema)
+            self.origins[path] = Origin(Kind.DEFAULT, place, "", said)
+            if exact is not None:
+                self.exact[path] = exact
+            return value
         self._keep_exact(path, value, schema.types)
         return value
 
@@ -290,6 +295,12 @@ class Evaluator(Converter):
     def tell(self, diagnostic: Diagnostic) -> None:
         """Takes a diagnostic."""
         self.diagnostics.append(diagnostic)
+
+
+@cache
+def _of_default(schema: FieldSchema) -> tuple[str, units.Quantity | None]:
+    """A default that leans on nothing as it is shown, and exactly: the same in every file."""
+    return shown(schema.default, schema.types), exactly(schema.default, schema.types)
 
 
 _LET_TYPES = (Quantity(Dimension.COUNT), Text(), Switch())

@@ -101,7 +101,7 @@ class Derived:
     function: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FieldSchema:
     """One field of a block or option of a variant.
 
