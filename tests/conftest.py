@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,6 +43,23 @@ gc.disable()
 
 SECONDS = {"distributed": 5.0, "oracle": 5.0, "slow": 10.0}
 """What a test of a mark takes, about; any other is done in a thirtieth of a second."""
+
+
+NONE_OF = re.compile(r"not \w+(?: and not \w+)*")
+MARKED = re.compile(r"^pytestmark = (\[[^]]*\]|.*)$", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that `-m "not …"` leaves out whole are not read: they import frameworks by the second.
+
+    Only where every test of a file has the mark, by a `pytestmark` that names it.
+    """
+    asked = config.getoption("markexpr")
+    if collection_path.suffix != ".py" or not NONE_OF.fullmatch(asked):
+        return None
+    named = MARKED.search(collection_path.read_text(encoding="utf-8"))
+    marks = re.findall(r"pytest\.mark\.(\w+)", named[1]) if named else []
+    return True if set(marks) & set(re.findall(r"not (\w+)", asked)) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

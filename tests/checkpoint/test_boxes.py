@@ -14,6 +14,8 @@ from parlay.runtime.boxes import boxes_of  # noqa: E402
 from parlay.runtime.committed import Damaged, last_of, read_manifest, write_manifest  # noqa: E402
 from parlay.runtime.log import lines_before  # noqa: E402
 
+pytestmark = pytest.mark.slow  # by what is imported
+
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 2)])
 def test_any_cut_of_the_flat_tensor_covers_it_once(shape: tuple[int, ...]) -> None:

@@ -23,6 +23,8 @@ from parlay.runtime.plan import Plan  # noqa: E402
 from parlay.runtime.pretrained import read_weights  # noqa: E402
 from parlay.runtime.saved import CheckpointError, Saved  # noqa: E402
 
+pytestmark = pytest.mark.slow  # by what is imported
+
 CONFIG: dict[str, Any] = {
     "model_type": "llama",
     "num_hidden_layers": 1,

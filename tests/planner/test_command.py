@@ -207,6 +207,7 @@ def test_errors_come_first(parlay: Any, file: Path) -> None:
     assert ended.out == ""
 
 
+@pytest.mark.slow
 def test_a_space_too_large_is_told_at_once(parlay: Any, tmp_path: Path) -> None:
     path = tmp_path / "wide.par"
     path.write_text(

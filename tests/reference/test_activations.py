@@ -13,6 +13,8 @@ from parlay.reference.model import ACTIVATIONS as REFERENCE  # noqa: E402
 from parlay.runtime import activation  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+pytestmark = pytest.mark.slow  # by what is imported
+
 THEIRS = {
     "swiglu": "silu",
     "geglu": "gelu",

@@ -23,6 +23,8 @@ from parlay.runtime import stretch  # noqa: E402
 from parlay.runtime.plan import Section  # noqa: E402
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # noqa: E402
 
+pytestmark = pytest.mark.slow  # by what is imported
+
 LLAMA = {"rope_theta": 5e5, "hidden_size": 2048, "num_attention_heads": 16}
 LATENT = {"rope_theta": 1e4, "qk_rope_head_dim": 64, "num_experts_per_tok": 2}
 YARN = {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096}

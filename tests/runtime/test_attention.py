@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from parlay.runtime import attention  # noqa: E402
-from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.nn.attention import flex_attention  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch._dynamo.testing import CompileCounterWithBackend
 
 CASES = {
     "causal": {},
@@ -95,6 +98,8 @@ def test_queries_of_some_rows() -> None:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
     """FlexAttention as on a GPU, but for the kernels; torch has none with gradients on CPUs."""
+    from torch._dynamo.testing import CompileCounterWithBackend
+
     torch._dynamo.reset()  # what was compiled for tests before counts towards a limit
     counter = CompileCounterWithBackend("aot_eager")
     flex = torch.compile(flex_attention.flex_attention, dynamic=False, backend=counter)
@@ -198,6 +203,7 @@ def test_blocks_of_a_ring_have_one_kernel(compiled: CompileCounterWithBackend) -
     assert compiled.frame_count == 2
 
 
+@pytest.mark.slow
 def test_plain_attention_needs_no_compiler(compiled: CompileCounterWithBackend) -> None:
     leaves, _ = given({}, s=12)
     same(attention.fused(*leaves), attention.unfused(*leaves), leaves)
@@ -238,6 +244,7 @@ def test_blocks_of_some_rows(chunk: int, window: int | None) -> None:
 # ── ALiBi ─────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 25, 112])
 def test_slopes(heads: int) -> None:
     """As BLOOM's, which come through float32, from the biases of its keys."""

@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from parlay.runtime import masters  # noqa: E402
-from parlay.runtime.checkpoint import Checkpoints  # noqa: E402
 from parlay.runtime.optimizer import SGD, LeanAdamW, Optimizer  # noqa: E402
 from parlay.runtime.plan import Plan  # noqa: E402
 from parlay.runtime.shard import Gradients  # noqa: E402
@@ -114,15 +113,15 @@ def test_moments_are_rounded_and_nothing_else(states: torch.dtype, kahan: bool) 
 def test_small_steps_without_masters_are_lost_unless_they_are_compensated(
     master: torch.dtype, kahan: bool, arrives: float
 ) -> None:
-    """1,000 steps of 1e-5 from 1.0, where the numbers of bf16 are 0.004 apart."""
+    """250 steps of 4e-5 from 1.0, where the numbers of bf16 are 0.004 apart."""
     _, gradients, adam = built(BF16, of=LeanAdamW, master=master, states=BF16, kahan=kahan, **ADAM)
     with torch.no_grad():
         for part in adam.parts:
             part.fill_(1.0)
         gradients.weights.buffer.fill_(1.0)
-    for _ in range(1000):
+    for _ in range(250):
         gradients.buffer.fill_(1.0)
-        adam.step(lr=1e-5)
+        adam.step(lr=4e-5)
     bias = dict(gradients.weights.parameters)["bias"]
     assert float(bias.detach().float().mean()) == pytest.approx(arrives, abs=0.003)
 
@@ -147,6 +146,7 @@ def test_masters_and_state_on_the_host() -> None:
 # ── Saved ─────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "given"),
     [
@@ -157,6 +157,8 @@ def test_masters_and_state_on_the_host() -> None:
 def test_a_run_goes_on_from_its_save(
     of: type[Optimizer], given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from parlay.runtime.checkpoint import Checkpoints
+
     fields = {"version": 1, "seed": 1, "spec": "", "steps": 4, "batch": {"global_batch": 2}}
     asked = {"path": "saves", "every": 2, "keep": None, "asynchronous": False}
     plan = Plan.of({**fields, "checkpoint": asked})

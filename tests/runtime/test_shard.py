@@ -53,7 +53,7 @@ def samples(rank, step):
 
 
 def test_small_steps_are_not_lost_in_bf16():
-    """1,000 steps of 1e-5 from 1.0: a bf16 weight alone would not move, its spacing is 0.004."""
+    """250 steps of 4e-5 from 1.0: a bf16 weight alone would not move, its spacing is 0.004."""
     for master, expected in [(torch.float32, 0.99), (torch.bfloat16, 1.0)]:
         with torch.device("meta"):
             model = nn.RMSNorm(1)
@@ -63,9 +63,9 @@ def test_small_steps_are_not_lost_in_bf16():
         with torch.no_grad():
             model.weight.fill_(1.0)
             optimizer.parts[0].fill_(1.0)
-        for _ in range(1000):
+        for _ in range(250):
             gradients.buffer.fill_(1.0)
-            optimizer.step(lr=1e-5)
+            optimizer.step(lr=4e-5)
             gradients.clear()
         assert float(optimizer.parts[0].detach()) == pytest.approx(expected, abs=1e-4)
         assert float(model.weight.detach()) == pytest.approx(expected, abs=0.004)
