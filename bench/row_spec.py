@@ -10,7 +10,7 @@ from typing import Any
 import presets
 from parlay.compiler.spec.blocks import Cluster, Model, Nic, Parallel, Spec, Train
 from parlay.compiler.spec.schema import Setting
-from stacks import Row, Usual, stack_of
+from stacks import UNFUSED_LATENTS, Row, Usual, stack_of
 from stages import chunks_of, uneven
 from words import attention, precision, recompute, sharding
 
@@ -67,8 +67,16 @@ def spec_of(row: Row, usual: Usual) -> Spec:
     base = presets.base()
     cluster = _cluster(row, usual)
     parallel = _parallel(row, base.parallel, usual, model, cluster)
+    if model.mla is not None and unfused_latents(row):
+        usual = replace(usual, attention="math", recompute="selective (core attention)")
     train = _train(row, base.train, usual, parallel)
     return replace(base, model=model, cluster=cluster, parallel=parallel, train=train)
+
+
+def unfused_latents(row: Row) -> bool:
+    """Whether a row's stack has no fused kernel of latent attention on its GPU."""
+    blackwell = row["gpu"].startswith(("B", "GB"))
+    return blackwell and stack_of(row).startswith(UNFUSED_LATENTS)
 
 
 def _number(row: Row, name: str, default: int = 1) -> int:

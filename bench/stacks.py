@@ -134,15 +134,30 @@ def stack_of(row: Row) -> str:
     if "paxml" in lower:
         return "paxml"
     if base == "torchtitan":
-        return f"{base}{_compiled(lower, row.get('source_url', ''))}"
+        base = f"{base}{_compiled(lower, row.get('source_url', ''))}"
     if base == "bridge" and (found := re.search(r"\b(2\d\.\d\d)", words)):
-        return f"bridge-{found[1]}"
+        return f"bridge-{found[1]}{_graphs(lower, row)}"
     if base == "nemo-24":
         return f"{base}{_task(lower, row)}"
     if base == "automodel" and "lora" in lower:
         cut = {row.get("tp", ""), row.get("pp", "")} - {"", "1"}
         return f"{base}-lora{'-cut' if cut else ''}"
-    return base
+    return f"{base}{_switches(lower)}" if base.startswith(("megatron-", "torchtitan")) else base
+
+
+def _switches(lower: str) -> str:
+    """What a row says of dispatch and of graphs."""
+    once = "-deepep" if "deepep" in lower or "hybridep" in lower else ""
+    graphs = "cuda graphs" in lower and "no cuda graphs" not in lower
+    return f"{once}-graphs" if graphs else once
+
+
+def _graphs(lower: str, row: Row) -> str:
+    """Where Megatron-Bridge's recipes replay graphs: on racks, and on any Blackwell while tokens
+    were dropped, when every size was known ahead."""
+    blackwell = row["gpu"].startswith(("B", "GB"))
+    rack = row["gpu"].startswith("GB")
+    return "-graphs" if rack or (blackwell and "tokendrop" in lower) else ""
 
 
 def _compiled(lower: str, address: str) -> str:
@@ -186,6 +201,12 @@ USUAL = {
     "nemo-24-recipes-lora": Usual(expert_tp=True, balanced=True),
     "megatron-2024": Usual(expert_tp=True),
 }
+
+
+UNFUSED_LATENTS = ("nemo-24",)
+"""Stacks whose cuDNN is older than 9.11 (July 2025): it has no backward of queries of 192 and
+values of 128 on Blackwell (Transformer Engine's list of fused kernels), so latent attention runs as
+plain products there, and is run again for memory, as the recipes of those containers have it."""
 
 
 def usual_of(stack: str) -> Usual:

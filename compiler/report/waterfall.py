@@ -24,6 +24,7 @@ NAMES: Final = {
     "loss": "loss",
     "accumulate": "gradient sums",
     "launch": "kernel starts",
+    "host": "waiting for the host",
     "optimizer": "optimizer",
     "tp": "waiting for tp",
     "cp": "waiting for cp",
@@ -32,7 +33,7 @@ NAMES: Final = {
     "dp": "waiting for dp",
     "straggle": "slowest rank",
 }
-WAITING: Final = ("launch", "straggle")
+WAITING: Final = ("launch", "host", "straggle")
 LEFT, RIGHT, WIDTH = 230.0, 150.0, 1000.0
 ROW, BAR, TOP = 20.0, 14.0, 6.0
 WORDS: Final = {

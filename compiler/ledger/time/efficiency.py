@@ -28,7 +28,7 @@ from parlay.compiler.ledger.time.parts import COMPONENTS
 from parlay.compiler.spec.blocks import Gpu, Spec
 
 COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp")
-COMPUTE: Final = tuple(c for c in COMPONENTS if c not in (*COMMUNICATION, "straggle"))
+COMPUTE: Final = tuple(c for c in COMPONENTS if c not in (*COMMUNICATION, "host", "straggle"))
 GROUPED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "all": COMPONENTS,
@@ -43,6 +43,9 @@ GROUPED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Names that stand for several components in a row of the table."""
 SETTINGS: Final = ("overlap_dp", "overlap_cp", "bucket", "documents")
 """Numbers of a row that are no factors."""
+GRAPHED: Final = 0.4
+"""Of the host's time for experts, what is left where CUDA graphs replay attention, router and
+counts: products and exchanges, whose sizes no graph knows ahead (word `graphs` of a stack)."""
 MOST: Final = 0.95
 """No product reaches more of the dense peak, whatever a family's, framework's and stack's rows come
 to where no run had all three."""
@@ -58,8 +61,9 @@ class Efficiency:
     many of its experts lie there (DeepEP). `bucket` is the length of a gradient message in
     parameters; `broadcast` says that ZeRO-1 sends parameters rank by rank. `documents` is the mean
     length of documents that are packed into a sequence and see themselves alone, None where tokens
-    see all before them; `adapters` is `qkv` where a stack trains those alone. `measured` are the
-    components whose family's row a calibration stands in for.
+    see all before them; `adapters` is `qkv` where a stack trains those alone. `host` is what
+    graphs leave of the host's time for experts, a share. `measured` are the components whose
+    family's row a calibration stands in for.
     """
 
     family: str
@@ -76,6 +80,7 @@ class Efficiency:
     broadcast: bool
     documents: float | None
     adapters: str
+    host: float
     measured: frozenset[str] = frozenset()
 
 
@@ -208,6 +213,7 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
     for name in GROUPED["products"]:
         factors[name] = max(factors[name], 1.0 / MOST)
     known = wide_peak(gpu, precision) or low_peak(gpu, precision)
+    words = stack.split("-")
     return Efficiency(
         family=kind,
         framework=framework,
@@ -218,9 +224,10 @@ def _of(gpu: Gpu, precision: str, stack: str, table: Mapping[str, Any]) -> Effic
         overlap_dp=settings.get("overlap_dp", 0.8),
         overlap_cp=settings.get("overlap_cp", 0.8),
         early_stop=settings.get("early_stop", False),
-        dispatch_once=settings.get("dispatch_once", False),
+        dispatch_once=settings.get("dispatch_once", False) or "deepep" in words,
         bucket=settings.get("bucket", 40e6),
         broadcast=settings.get("broadcast", False),
         documents=settings.get("documents"),
         adapters=settings.get("adapters", "all"),
+        host=GRAPHED if "graphs" in words else 1.0,
     )

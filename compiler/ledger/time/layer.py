@@ -18,6 +18,13 @@ HOST_S: Final = 12e-6
 three small ones stand behind each of these."""
 KERNELS: Final = {"attention": 6, "norm": 4, "mlp": 3, "experts": 14}
 """Kernels of a sublayer's forward; a backward starts twice as many."""
+ROUTING_S: Final = 2.7e-3
+"""Of the host, forward, to route tokens to experts where no graph is replayed: a router of 31 to 72
+kernels, counts of tokens that it waits for, permutations, exchanges, products expert by expert,
+each a call of Python and of autograd (Megatron-LM's account of DeepSeek-V3 on GB200). Mixtures of
+one sequence a microbatch take 9 ms a layer, forward and backward, on H100 and B200 alike."""
+APART: Final = 8
+"""Kernels that an expert starts of its own where no product is grouped."""
 FLASH_BACKWARD: Final = 2.5
 """Work of a fused attention backward over its forward: five products for two (arXiv:2205.14135)."""
 HALF_SEQUENCE: Final = 320.0
@@ -42,14 +49,16 @@ class Layer:
     """Nominal seconds by sublayer, forward and backward, each by component.
 
     `again` names what recompute runs a second time in the backward; `flops` is the forward work of
-    each sublayer in FLOPs, for HFU. `weights` are the seconds of the backward, by component, that a
-    split one puts off.
+    each sublayer in FLOPs, for HFU. `host` has a sublayer's seconds on the host, forward, beyond
+    those of the kernels counted as `launch`. `weights` are the seconds of the backward, by
+    component, that a split one puts off.
     """
 
     forward: dict[str, dict[str, float]] = field(default_factory=dict)
     backward: dict[str, dict[str, float]] = field(default_factory=dict)
     flops: dict[str, float] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
+    host: dict[str, float] = field(default_factory=dict)
 
     def put(self, sublayer: str, component: str, forward: float, backward: float) -> None:
         """Adds seconds of one component to a sublayer."""
@@ -259,6 +268,9 @@ def _experts(
     moved = passes * 4.0 * rows * model.hidden / machine.memory_rate
     made.put("experts", "permute", moved, moved)
     made.put("experts", "launch", KERNELS["experts"] * LAUNCH_S, 2 * KERNELS["experts"] * LAUNCH_S)
+    made.host["experts"] = ROUTING_S
+    if "sequential" in train.stack.split("-"):
+        made.host["experts"] += APART * routed[0].times * HOST_S
     message = shapes.element(train) * rows * model.hidden
     if wires.ep is not None:
         far = wires.far / domains_share(experts, wires.ep) if once else wires.far

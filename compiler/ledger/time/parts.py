@@ -23,6 +23,7 @@ COMPONENTS: Final = (
     "loss",  # traffic of the logits
     "accumulate",  # weight gradients added up over microbatches
     "launch",  # start and tail of kernels
+    "host",  # all of a layer where starting its kernels takes longer than running them
     "optimizer",  # the update of the rank's share of the state
     "tp",
     "cp",

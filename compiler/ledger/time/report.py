@@ -28,6 +28,7 @@ WORDS: Mapping[str, str] = {
     "loss": "20 bytes a logit / memory bandwidth",
     "accumulate": "8 bytes a weight and microbatch (2 under ZeRO-2 and 3) / memory bandwidth",
     "launch": "3 us a kernel",
+    "host": "layers whose kernels take longer to start, 12 us each, than to run",
     "optimizer": "30 bytes a parameter of the rank's share / memory bandwidth",
     "tp": "messages·alpha + wire bytes / link",
     "cp": "what the ring takes beyond the attention beside it",

@@ -182,18 +182,23 @@ def _block(made: Layer, train: Train, efficiency: Efficiency) -> Block:
             core = parts.get("attention", 0.0) * efficiency.factors["attention"]
             hidden = efficiency.overlap_cp
             parts["cp"] = (1 - hidden) * parts["cp"] + hidden * max(0.0, parts["cp"] - core)
-    for parts in (forward, backward):
-        _floor(parts, efficiency)
+    ahead = again = 0.0
+    for name, seconds in made.host.items():
+        ahead += efficiency.host * seconds
+        share = repeated(train.recompute, name, early=efficiency.early_stop)
+        again += efficiency.host * seconds * share
+    _floor(forward, efficiency, ahead)
+    _floor(backward, efficiency, 2 * ahead + again)
     return _made(forward, backward, efficiency, again_flops, made.weights)
 
 
-def _floor(parts: dict[str, float], efficiency: Efficiency) -> None:
-    """Small kernels wait for the host to start them: its time is the least that a layer takes."""
-    factor = efficiency.factors["launch"]
-    host = parts.get("launch", 0.0) / LAUNCH_S * HOST_S
-    missing = host - total(parts, efficiency.factors)
-    if missing > 0.0:
-        parts["launch"] = parts.get("launch", 0.0) + missing / factor
+def _floor(parts: dict[str, float], efficiency: Efficiency, more: float) -> None:
+    """Small kernels wait for the host to start them: its time is the least that a layer takes, and
+    then all that it takes. `more` are its seconds beside those of the kernels counted."""
+    host = parts.get("launch", 0.0) / LAUNCH_S * HOST_S + more
+    if host > total(parts, efficiency.factors):
+        parts.clear()
+        parts["host"] = host
 
 
 def repeated(recompute: Setting, sublayer: str, *, early: bool) -> float:
