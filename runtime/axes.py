@@ -127,6 +127,14 @@ class Grid:
         """The first and the last rank of each group of `axis`; one rank where there is one."""
         return [sorted({group[0], group[-1]}) for group in self.groups((axis,))]
 
+    def mirrored(self, axis: str) -> list[list[int]]:
+        """Of each group of `axis` the ranks i and n - 1 - i of n; n is even."""
+        return [
+            [group[place], group[-1 - place]]
+            for group in self.groups((axis,))
+            for place in range(len(group) // 2)
+        ]
+
     def group_of(self, rank: int, axes: Sequence[str]) -> list[int]:
         """The group of `axes` that `rank` belongs to, ascending."""
         first = self.first_of(rank, axes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -131,11 +131,11 @@ class Comparisons:
         reference: Mapping[str, Any],
         shard: int | None = None,
         experts: Grid | None = None,
-        last: int | None = None,
+        last: Collection[int] | None = None,
     ) -> None:
         self.grid, self.reference, self.shard, self.experts = grid, reference, shard, experts
         self.tp_size = grid.size("tp") if "tp" in grid.axes else 1
-        self.last = (grid.size("pp") - 1 if "pp" in grid.axes else 0) if last is None else last
+        self.last = {grid.size("pp") - 1 if "pp" in grid.axes else 0} if last is None else set(last)
         self.weights: dict[int, dict[str, Weight]] = {}
         for weight in weights:
             self.weights.setdefault(weight.stage, {})[weight.name] = weight
@@ -157,7 +157,7 @@ class Comparisons:
         self._held(self.initial, place, record["initial"], self.reference["initial"])
         self._held(self.final, place, record["weights"], self.reference["weights"])
         for step, loss in enumerate(record["losses"]):
-            expected = self.reference["losses"][step] if place.stage == self.last else None
+            expected = self.reference["losses"][step] if place.stage in self.last else None
             self._number(self.loss, step, loss, expected, where=place.words)
         for step, norm in enumerate(record["norms"]):
             self._number(self.norm, step, norm, self.reference["norms"][step], where=place.words)

@@ -159,7 +159,8 @@ def _group(given: dict[str, Any]) -> tuple[str, int]:
 def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
     """The axes that `ranks` differ on, joined by `_`; None where they are no whole group of them.
 
-    Parts of them have names too: `pp.ends` is the first and the last of an axis, `tp/2` two
+    Parts of them have names too: `pp.ends` is the first and the last of an axis, `pp.mirror` others
+    of a pipeline that are as far from either end, `tp/2` two
     neighbours, `dp%2` every second rank, `cp_dp/4` four neighbours of a plane. This names a group
     by who is in it, whatever the code that made it calls it.
     """
@@ -169,6 +170,8 @@ def axes_of(ranks: list[int], *, grid: Grid) -> str | None:
         return "_".join(axes)
     if len(axes) == 1 and sorted(ranks) in grid.ends(axes[0]):
         return f"{axes[0]}.ends"
+    if axes == ["pp"] and len(ranks) == 2 and sorted(ranks) in grid.mirrored("pp"):
+        return "pp.mirror"
     plane = "_".join(axes)
     pieces, rest = divmod(grid.size(*axes), len(ranks)) if axes else (0, 1)
     if not rest and sorted(ranks) in grid.runs(plane, pieces):

@@ -63,6 +63,7 @@ class Mesh:
     inner: Axis
     outer: Axis
     embedding: Axis
+    mirror: Axis
 
     def __init__(self, grid: Grid, *, planes: Sequence[tuple[str, ...]] = ()) -> None:
         self.grid = grid
@@ -100,6 +101,10 @@ class Mesh:
         A rank in between is in a group of its own, in which nothing can be sent.
         """
         self._add(name, self.grid.ends(axis))
+
+    def mirrored(self, axis: str, *, name: str) -> None:
+        """Adds `name`: of each group of `axis` the ranks i and n - 1 - i of n."""
+        self._add(name, self.grid.mirrored(axis))
 
     def overlay(self, grid: Grid) -> None:
         """Adds the axes of another grid over the same ranks, the experts' one, but those of which

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
-import torch.distributed as dist
 from parlay.runtime.mesh import Axis
-from parlay.runtime.shard import Gradients, Owned, ShardedGradients
+from parlay.runtime.shard import Gradients, Owned, ShardedGradients, root
 from parlay.runtime.weights import Piece, Place, Region, Weights
 from torch import Tensor
 
@@ -75,14 +74,13 @@ class GradientParts(Owned):
         once: Axis | None = None,
         replicas: Axis | None = None,
         experts: Axis | None = None,
+        alike: Axis | None = None,
     ) -> Tensor:
         """The norm of all gradients; `experts` are the ranks that own the same experts, which count
         on the first of them, and the rest is as in `Owned.norm`."""
         squares = self.common.squares(once=once, replicas=replicas)
         squares = squares + self.experts.squares(replicas=experts)
-        if over is not None:
-            dist.all_reduce(squares, group=over.group)
-        return squares.sqrt()
+        return root(squares, over=over, alike=alike)
 
     def scale(self, by: float) -> None:
         for part in (self.common, self.experts):

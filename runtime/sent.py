@@ -42,7 +42,7 @@ def compare_sent(
     and etp together.
     """
     name_of = partial(members, grid=grid, kv_heads=kv_heads, shard=shard, experts=experts)
-    predicted = [_parted(row, grid, cp_inner) for row in predicted]
+    predicted = [_mirrored(_parted(row, grid, cp_inner), grid) for row in predicted]
     expected, names = _expected(predicted, name_of)
     by_tokens = {_key(row, name_of) for row in predicted if _by_tokens(row)}
     totals = _totals(counts, by_tokens, name_of, experts)
@@ -79,6 +79,15 @@ def _parted(row: Mapping[str, Any], grid: Grid, cp_inner: int | None) -> Mapping
         return row
     ranks = parts[row["collective"]]("cp", grid.size("cp") // cp_inner)[0]
     return {**row, "group": axes_of(ranks, grid=grid) or "cp"}
+
+
+def _mirrored(row: Mapping[str, Any], grid: Grid) -> Mapping[str, Any]:
+    """The row, with the pair of the stage's ranks as its group: the outermost are both ends."""
+    if row["group"] != "mirror" or "pp" not in grid.axes:
+        return row
+    pp, stage = grid.size("pp"), row["stage"]
+    outermost = stage in (0, pp - 1)
+    return {**row, "group": "pp" if pp == 2 else "pp.ends" if outermost else "pp.mirror"}
 
 
 def _by_tokens(row: Mapping[str, Any]) -> bool:

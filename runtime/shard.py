@@ -65,17 +65,17 @@ class Owned:
         over: Axis | None = None,
         once: Axis | None = None,
         replicas: Axis | None = None,
+        alike: Axis | None = None,
     ) -> Tensor:
         """The norm of all gradients.
 
         `over` is the group that owns all weights together: one all_reduce of one number. Whole
         weights are the same on every rank of `once` and count on its first, copies on the first of
-        the ranks that have them, and everything on the first of `replicas`.
+        the ranks that have them, and everything on the first of `replicas`. Each rank of `alike`
+        brings the same, which counts once.
         """
         squares = self.squares(once=once, replicas=replicas)
-        if over is not None:
-            dist.all_reduce(squares, group=over.group)
-        return squares.sqrt()
+        return root(squares, over=over, alike=alike)
 
     def squares(self, *, once: Axis | None = None, replicas: Axis | None = None) -> Tensor:
         """What this rank brings to the square of the norm."""
@@ -100,6 +100,14 @@ class Owned:
         for region in self.regions():
             if not region.steered:
                 self.own[region.start : region.stop].mul_(scale)
+
+
+def root(squares: Tensor, *, over: Axis | None, alike: Axis | None) -> Tensor:
+    """The norm of what all ranks of `over` bring the squares of, each as often as `alike` has
+    ranks."""
+    if over is not None:
+        dist.all_reduce(squares, group=over.group)
+    return (squares if alike is None else squares / alike.size).sqrt()
 
 
 class GradientBuffer(Owned):

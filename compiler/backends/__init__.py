@@ -27,7 +27,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "torch": Target(
         "parlay.compiler.backends.torch",
         "PyTorch training code for dense decoders, latent attention and mixtures of experts: tp, "
-        "pp by every schedule but dualpipe, cp by every method, ep and etp, dp with ZeRO 0 to 3 "
+        "pp by every schedule, cp by every method, ep and etp, dp with ZeRO 0 to 3 "
         "and HSDP; fp32, bf16 and fp16; adapters, recompute, offloading; saves, and runs that go "
         "on from them; launch and batch scripts",
     ),

@@ -127,12 +127,9 @@ def cut(counts: Sequence[int], *, schedule: Setting, pp: int) -> tuple[Stage, ..
         rank, chunk = place_of(step, schedule=schedule, pp=pp)
         last = first + layers - 1
         head = step == len(counts) - 1
-        beside = head and rank == 0 and step > 0
+        beside = head and step > 0 and (rank == 0 or schedule.name == "dualpipe")
         stages.append(Stage(rank, chunk, first, last, step == 0, head, beside))
         first += layers
     if schedule.name == "dualpipe":
-        stages += [
-            Stage(pp - 1 - copy.stage, 1, copy.first, copy.last, copy.embedding, copy.head)
-            for copy in stages
-        ]
+        stages += [copy._replace(stage=pp - 1 - copy.stage, chunk=1) for copy in stages]
     return tuple(stages)

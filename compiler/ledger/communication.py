@@ -18,7 +18,7 @@ from parlay.compiler.ledger.communication_context import tokens_of
 from parlay.compiler.ledger.communication_counter import Counter
 from parlay.compiler.ledger.communication_once import once_a_step
 from parlay.compiler.ledger.latent import latents
-from parlay.compiler.ledger.recipe import dtypes_of, microbatches, recomputed_layers
+from parlay.compiler.ledger.recipe import dtypes_of, passes, recomputed_layers
 from parlay.compiler.spec.blocks import Spec
 from parlay.compiler.spec.blocks.parallel import Parallel
 
@@ -73,7 +73,7 @@ def _tensor_parallel(counter: Counter, spec: Spec, chunk: Stage) -> None:
     """Megatron's f and g (arXiv:1909.08053), or as gather and scatter (arXiv:2205.05198)."""
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
-    tokens, count, low = tokens_of(spec), microbatches(spec), latents(model)
+    tokens, count, low = tokens_of(spec), passes(spec), latents(model)
     # Attention and MLP each have a column and a row side.
     rows = columns = chunk.layers + of_experts.plain(spec, chunk)
     if low is not None and not low.stream:
@@ -125,7 +125,7 @@ def _recomputed(counter: Counter, spec: Spec, chunk: Stage) -> None:
     """
     train, model, dtypes = spec.train, spec.model, dtypes_of(spec)
     assert train is not None and model is not None
-    layers, count = recomputed_layers(train.recompute, chunk.layers), microbatches(spec)
+    layers, count = recomputed_layers(train.recompute, chunk.layers), passes(spec)
     tokens, low = tokens_of(spec), latents(model)
     routed = of_experts.again(spec, chunk, layers)
     beside = routed if model.experts is not None and model.experts.shared else 0
@@ -166,7 +166,7 @@ def _each(counter: Counter, spec: Spec, messages: Iterable[of_experts.Message]) 
             message.collective,
             message.dtype or dtypes_of(spec).compute,
             elements=message.elements,
-            calls=message.calls * microbatches(spec),
+            calls=message.calls * passes(spec),
         )
 
 
@@ -189,7 +189,7 @@ def _pipeline(counter: Counter, spec: Spec, chunk: Stage) -> None:
     between = borders(chunk, schedule=spec.parallel.schedule, pp=spec.parallel.pp)
     for collective in ("send", "recv"):
         counter.add(
-            "pp", collective, dtypes.compute, elements=message, calls=between * microbatches(spec)
+            "pp", collective, dtypes.compute, elements=message, calls=between * passes(spec)
         )
 
 

@@ -9,7 +9,7 @@ from parlay.compiler.ledger import communication_experts as of_experts
 from parlay.compiler.ledger import shared, units
 from parlay.compiler.ledger.adapters import rank_of
 from parlay.compiler.ledger.communication_counter import Counter, Kind
-from parlay.compiler.ledger.recipe import GRADIENT_BUCKET, dtypes_of, microbatches
+from parlay.compiler.ledger.recipe import GRADIENT_BUCKET, dtypes_of, passes
 from parlay.compiler.spec.blocks import Spec
 
 
@@ -28,6 +28,8 @@ def once_a_step(counter: Counter, spec: Spec, layout: Layout, held: list[Stage])
     for group, elements in shared.sums(spec, held):
         counter.add(group, "all_reduce", dtypes.gradients, elements=elements)
     _of_experts(counter, spec, layout, held)
+    if parallel.pp > 1 and parallel.schedule.name == "dualpipe":
+        _mirrored(counter, spec, layout, held, numel)
     if sharded:
         _sharded(counter, spec, layout, held, numel)
     elif replicas > 1:
@@ -50,7 +52,7 @@ def _of_experts(counter: Counter, spec: Spec, layout: Layout, held: list[Stage])
         if spec.parallel.zero == 3 and routed is not None:
             group = "expert_shard" if _copied(spec) else "edp"
             weights = Kind(group, "all_gather", dtypes.compute)
-            counter.send(weights, routed.gathered, microbatches(spec))
+            counter.send(weights, routed.gathered, passes(spec))
         return
     if spec.parallel.zero == 1 and _copied(spec):
         for elements in _buckets(-(-numel // ranks)):
@@ -65,7 +67,7 @@ def _of_experts(counter: Counter, spec: Spec, layout: Layout, held: list[Stage])
     if spec.parallel.zero > 1:
         traffic = units.expert_traffic(spec, held, ranks)
         assert traffic is not None
-        count = microbatches(spec)
+        count = passes(spec)
         counter.send(Kind(group, "reduce_scatter", dtypes.gradients), traffic.reduced, count)
         weights = Kind(group, "all_gather", dtypes.compute)
         if spec.parallel.zero == 2:
@@ -76,6 +78,19 @@ def _of_experts(counter: Counter, spec: Spec, layout: Layout, held: list[Stage])
     padded = -(-numel // ranks) * ranks
     counter.add(group, "reduce_scatter", dtypes.gradients, elements=padded)
     counter.add(group, "all_gather", dtypes.compute, elements=padded)
+
+
+def _mirrored(counter: Counter, spec: Spec, layout: Layout, held: list[Stage], numel: int) -> None:
+    """DualPipe: the halves of the loss, and what a rank owns of the gradients, over the two ranks
+    that hold the same stages."""
+    dtypes, zero = dtypes_of(spec), spec.parallel.zero
+    if any(chunk.head for chunk in held):
+        counter.add("mirror", "all_reduce", dtypes.wide, elements=1)
+    ranks = spec.parallel.shard if zero else 1
+    experts = of_experts.copies(layout, zero=zero) if zero else 1
+    for part, owners in ((numel, ranks), (of_experts.held(spec, held), experts)):
+        for elements in _buckets(-(-part // owners)):
+            counter.add("mirror", "all_reduce", dtypes.gradients, elements=elements)
 
 
 def _copied(spec: Spec) -> bool:
@@ -90,7 +105,7 @@ def _sharded(counter: Counter, spec: Spec, layout: Layout, held: list[Stage], nu
     Adapters are one buffer; what they adapt is gathered in units.
     Where `shard` is a part of the replicas, what a rank owns is summed over the others.
     """
-    parallel, dtypes, count = spec.parallel, dtypes_of(spec), microbatches(spec)
+    parallel, dtypes, count = spec.parallel, dtypes_of(spec), passes(spec)
     ranks, frozen = parallel.shard, rank_of(spec) is not None
     group = "shard" if _copied(spec) else "dp_cp" if parallel.cp > 1 else "dp"
 

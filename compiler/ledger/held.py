@@ -42,8 +42,8 @@ def held_by(spec: Spec, table: WeightTable, chunk: Stage) -> Iterator[Weight]:
 
 def tied_over_stages(spec: Spec) -> bool:
     """Whether the last rank of a pipeline has a copy of the first's embedding; in a V both ends
-    are on the first."""
+    are on the first, under DualPipe on the first and on the last."""
     assert spec.model is not None
     parallel = spec.parallel
     tied = spec.model.tied_embeddings and parallel.pp > 1
-    return tied and parallel.schedule.name not in FOLDED
+    return tied and parallel.schedule.name not in (*FOLDED, "dualpipe")

@@ -49,6 +49,13 @@ def microbatches(spec: Spec) -> int:
     return train.global_batch // (train.micro_batch * spec.parallel.dp)
 
 
+def passes(spec: Spec) -> int:
+    """Microbatches that pass each chunk in one step; half of them, where a copy of it has the
+    others."""
+    halves = spec.parallel.pp > 1 and spec.parallel.schedule.name == "dualpipe"
+    return microbatches(spec) // (2 if halves else 1)
+
+
 def recomputed_layers(recompute: Setting, layers: int) -> int:
     """How many of the `layers` of a stage are computed again as a whole."""
     if recompute.name != "full":

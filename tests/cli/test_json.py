@@ -111,14 +111,13 @@ def test_formats_agree_on_the_status(parlay: Any, tiny: Path, wrong: Path, forma
 
 def test_check_for_a_target(parlay: Any, tmp_path: Path, tiny: Path) -> None:
     path = tmp_path / "job.par"
-    text = tiny.read_text().replace("one_f_one_b", "dualpipe")
-    path.write_text(text.replace("micro_batch = 4", "micro_batch = 1"))
+    path.write_text(tiny.read_text().replace("layers = 4", "layers = 4, dropout = 10%"))
     assert parlay("check", path).status == 0
     ended = parlay("check", path, "--target", "torch", "--json")
     told = document(ended)["files"][0]["diagnostics"]
     refused = [one for one in told if one["severity"] == "error"]
     assert [one["code"] for one in refused] == ["B301"]
-    assert "`schedule = dualpipe`" in refused[0]["message"]
+    assert "`dropout = 10%`" in refused[0]["message"]
     assert ended.status == 1
 
 

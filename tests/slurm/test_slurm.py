@@ -204,7 +204,9 @@ def test_several_entry_points_have_a_job_each(tmp_path: Path) -> None:
 
 
 def test_what_the_entry_point_cannot_express_is_told_with_the_way_out(tmp_path: Path) -> None:
-    job = asked(tmp_path, "slurm", more='data { path = "corpus", format = text, tokenizer = "x" }')
+    job = asked(
+        tmp_path, "slurm", more='data { path = "corpus", format = text, tokenizer = "x.model" }'
+    )
     (told,) = job.errors
     assert told.code == "B301" and "target torch" in told.message
     assert "`--target megatron --target slurm`" in told.help[-1]

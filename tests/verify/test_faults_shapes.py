@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 GPT2 = par("tp = 2, pp = 2, sequence_parallel = off", gpus=4, model=model("gpt2"))
 QWEN3 = par("tp = 4, sequence_parallel = off", gpus=4, model=model("qwen3"))
 
+DUAL = par("pp = 2, schedule = dualpipe", gpus=2, train="clip = 1.0", model=model("qwen2.5"))
 GEMMA = par("pp = 2", gpus=2, model=model("gemma"))
 OSS = par(model=model("gpt-oss"))
 BLOOM = par("tp = 2", gpus=2, model=model("bloom"))
@@ -77,6 +78,25 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
         OSS,
         replaced("model.py", "else m.window.size", "else m.window.size + 1"),
         {"loss", "gradients", "weights"},
+    ),
+    "copies of a stage that are not summed": (
+        DUAL,
+        replaced(
+            "train.py",
+            "    job.gradients.all_reduce(axis=mesh.mirror, bucket=plan.buckets.gradients)\n",
+            "",
+        ),
+        {"gradients", "norm", "weights", "collectives"},
+    ),
+    "copies of a stage counted twice": (
+        DUAL,
+        replaced("train.py", ", alike=job.mesh.mirror", ""),
+        {"norm", "weights"},
+    ),
+    "the loss of one end": (
+        DUAL,
+        replaced("train.py", "dist.all_reduce(loss, group=mesh.mirror.group)", "loss.mul_(2)"),
+        {"loss", "collectives"},
     ),
     "one base for all layers": (
         par("", model=model("gemma3")),

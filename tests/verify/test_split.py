@@ -50,6 +50,19 @@ LAYOUTS = {
     "DualPipeV, experts, ZeRO-2": par(
         "pp = 2, dp = 2, ep = 2, zero = 2, schedule = dualpipe_v", gpus=4, model=EXPERTS
     ),
+    "DualPipe over four, tied, ZeRO-1, again": par(
+        "pp = 4, dp = 2, zero = 1, schedule = dualpipe",
+        gpus=8,
+        global_batch=48,
+        model=model("odd"),
+        train="recompute = full",
+    ),
+    "DualPipe, over pieces": par(
+        "pp = 2, tp = 2, schedule = dualpipe", gpus=4, model=model("gpt2"), global_batch=16
+    ),
+    "DualPipe, experts": par(
+        "pp = 2, dp = 2, ep = 2, zero = 1, schedule = dualpipe", gpus=4, model=EXPERTS
+    ),
     "ZB-H1 over whole sequences, the MLP again": par(
         "pp = 2, tp = 2, sequence_parallel = off, schedule = zero_bubble",
         gpus=4,

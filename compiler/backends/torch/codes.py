@@ -15,16 +15,16 @@ Example:
       rope(theta = 10000)
     }
     cluster { node from "laptop" }
-    parallel { tp = 2, pp = 2, schedule = dualpipe }
+    parallel { tp = 2, pp = 2 }
     train { seq = 128, micro_batch = 1, global_batch = 32, steps = 10, precision = fp32,
-            lr_schedule = cosine }
+            lr_schedule = cosine, compile = on }
 Instead:
     model small {
       layers = 4, hidden = 128, heads = 8, ffn = 344, vocab = 256
       rope(theta = 10000)
     }
     cluster { node from "laptop" }
-    parallel { tp = 2, pp = 2, schedule = one_f_one_b }
+    parallel { tp = 2, pp = 2 }
     train { seq = 128, micro_batch = 1, global_batch = 32, steps = 10, precision = fp32,
             lr_schedule = cosine }
 """,

@@ -107,6 +107,11 @@ def parts(structure: Structure) -> list[str]:
             'mesh.split("cp", mesh.cp.size // plan.cp_inner, name="inner")',
             'mesh.across("cp", mesh.cp.size // plan.cp_inner, name="outer")',
         ]
+    if structure.mirrored:
+        lines += [
+            f"# {at('parallel.schedule')}: two ranks hold the same stages.",
+            'mesh.mirrored("pp", name="mirror")',
+        ]
     if structure.tied_stages and not structure.adapted:
         lines += [
             f"# {at('model.tied_embeddings')}: the first stage and the last.",

@@ -46,6 +46,9 @@ def groups_of(structure: Structure, rank: int) -> dict[str, list[int]]:
         cp, inner = layout.group_of("cp", rank), dealt(structure.parallel)
         first, place = cp.index(rank) // inner * inner, cp.index(rank) % inner
         found |= {"inner": cp[first : first + inner], "outer": cp[place::inner]}
+    if structure.mirrored:
+        pp = layout.group_of("pp", rank)
+        found["mirror"] = sorted({rank, pp[-1 - pp.index(rank)]})
     if structure.tied_stages and not structure.adapted:
         found["embedding"] = layout.group_of("embedding", rank) or [rank]
     return found

@@ -31,6 +31,7 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
         "zero_bubble",
         "zbv",
         "dualpipe_v",
+        "dualpipe",
     ),
     "parallel.offload": ("none", "cpu"),
     "train.precision": ("fp32", "fp16", "bf16"),
@@ -47,8 +48,6 @@ EXPRESSED: Final[dict[str, tuple[Any, ...]]] = {
 """The values of each field that emitted code can have; a field that is not here is a size."""
 
 HELP: Final = {
-    "parallel.schedule": "`dualpipe_v` has the same order with one copy of the weights; `dualpipe` "
-    "keeps two, whose gradients would have to be summed over the ranks that mirror each other",
     "model.dropout": "`dropout = 0`: masks that each rank draws make every layout another run, "
     "which no proof can compare",
 }
@@ -71,6 +70,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from expert_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from adapter_refusals(phase, spec.model, spec.train, spec.parallel)
     yield from data_refusals(phase, spec.model, spec.data)
+    yield from _mirrored(phase)
     yield from _weights(phase)
     yield from _master(phase)
     yield from _recompute(phase)
@@ -84,6 +84,19 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
             "neither `steps` nor `tokens` is given",
             help=["`steps = 1000` ends after so many steps, `tokens = 1T` by a token budget"],
         )
+
+
+def _mirrored(phase: Phase) -> Iterator[Diagnostic]:
+    """Copies of stages whose gradients are sent with each microbatch."""
+    parallel = phase.spec.parallel
+    known = None not in (parallel.zero, parallel.dp, parallel.cp, parallel.pp, parallel.schedule)
+    if not known or parallel.pp == 1 or parallel.schedule.name != "dualpipe":
+        return
+    if parallel.zero > 1 and parallel.dp * parallel.cp > 1:
+        place, words = phase.origins.label("parallel.zero", "sent with each microbatch")
+        said = f"target torch cannot express `zero = {parallel.zero}` beside `dualpipe` yet"
+        help = "`zero = 1`: the two copies are summed once a step; or `schedule = dualpipe_v`"
+        yield error(CODE, said, place, words, help=[help])
 
 
 def _weights(phase: Phase) -> Iterator[Diagnostic]:
@@ -229,7 +242,7 @@ def _offload(phase: Phase) -> Iterator[Diagnostic]:
     told: tuple[str, str] | None = None
     if "params" in offload.flags:
         told = "`offload = cpu(params)` yet", "it expresses `cpu(optimizer)`"
-    elif parallel.zero > 1 and parallel.dp > 1:
+    elif parallel.zero > 1 and (parallel.dp or 1) > 1:
         told = (
             f"`offload` beside `zero = {parallel.zero}` yet",
             "`zero = 1`, under which gradients stay where they are summed",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from parlay.compiler.backends.torch.plan import rotary_dim
+from parlay.compiler.layout.stages import SPLITTING
 from parlay.compiler.spec.blocks import Model, Parallel, Train
 from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
@@ -247,7 +248,7 @@ def adapter_refusals(
             "what adapters make of latents is on one rank alone: tp = 1",
         ),
         (
-            parallel.schedule.name in ("zero_bubble", "zbv", "dualpipe_v"),
+            parallel.schedule.name in SPLITTING,
             "parallel.schedule",
             "frozen weights have no gradients to put off",
         ),

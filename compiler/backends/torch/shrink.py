@@ -170,7 +170,9 @@ def _parallel(parallel: Parallel, stages: tuple[Stage, ...], degrees: dict[str, 
         options = {"inner": inner, "outer": smaller.cp // inner}
         smaller = replace(smaller, cp_method=replace(parallel.cp_method, options=options))
     steps = steps_of(parallel.schedule, degrees["pp"])
-    ordered = sorted(stages, key=lambda stage: (stage.chunk, stage.stage))
+    # Second copies of DualPipe's stages are no stages of their own.
+    whole = [stage for stage in stages if parallel.schedule.name != "dualpipe" or not stage.chunk]
+    ordered = sorted(whole, key=lambda stage: (stage.chunk, stage.stage))
     least = min(stage.layers for stage in ordered)
     # The first and the last stages are kept; those between are thinned out evenly.
     picked = [ordered[i * (len(ordered) - 1) // max(1, steps - 1)] for i in range(steps)]
@@ -285,6 +287,8 @@ def _train(train: Train, full: Parallel, small: Parallel, *, narrow: bool) -> Tr
     count = max(1, min(microbatches, steps - 1 if few else steps + 2))
     if full.schedule.name == "interleaved":
         count = 2 * small.pp
+    if full.schedule.name == "dualpipe":  # as many of each end
+        count = 2 * small.pp + 2
     micro_batch = min(train.micro_batch, 2)
     return replace(
         train,

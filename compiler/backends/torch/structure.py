@@ -170,6 +170,12 @@ class Structure(Asked):
         return self.pp and self.parallel.schedule.name in FOLDED
 
     @property
+    def mirrored(self) -> bool:
+        """Whether two ranks of a pipeline hold each stage, and half of the microbatches start at
+        either end."""
+        return self.pp and self.parallel.schedule.name == "dualpipe"
+
+    @property
     def splits(self) -> bool:
         """Whether gradients of weights are put off, to fill idle time."""
         return self.pp and self.parallel.schedule.name in SPLITTING
@@ -189,7 +195,8 @@ class Structure(Asked):
     @property
     def tied_stages(self) -> bool:
         """Whether the embedding is held by the first rank of a pipeline and by the last."""
-        return self.pp and self.model.tied_embeddings and not self.folded
+        beside = self.folded or self.mirrored
+        return self.pp and self.model.tied_embeddings and not beside
 
     @property
     def class_name(self) -> str:

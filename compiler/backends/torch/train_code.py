@@ -20,7 +20,9 @@ def context(structure: Structure) -> dict[str, Any]:
     norm += ["once=job.mesh.tp"] if tp else []
     norm += ["replicas=job.mesh.replicate"] if structure.replicates else []
     norm += expert_state.norm(structure)
+    norm += ["alike=job.mesh.mirror"] if structure.mirrored else []
     end = "first" if structure.folded else "last"  # which rank of a pipeline has the loss
+    ends = "mesh.pp.first or mesh.pp.last" if structure.mirrored else f"mesh.pp.{end}"
     writes = [f"mesh.pp.{end}"] if pp else []
     writes += [f"mesh.{axis}.first" for axis in ("dp", "cp", "tp") if axis in structure.axes]
     built = [at(f"parallel.{axis}") for axis in ("tp", "cp", "pp") if axis in structure.axes]
@@ -69,11 +71,16 @@ def context(structure: Structure) -> dict[str, Any]:
         "weights_built": [Code(line) for line in _weights_built(structure)],
         "filled": [Code(line) for line in _filled(structure)],
         "shared": [tuple(map(Code, pair)) for pair in copied.summed(structure)],
-        "last_stage": Code(f"mesh.pp.{end}"),
+        "last_stage": Code(ends),
+        "mirrored": structure.mirrored,
+        "copies_reduced": [
+            Code(f"{part}.all_reduce(axis=mesh.mirror, bucket={plan_name}.buckets.gradients)")
+            for part in ((gradients, "job.gradients.experts") if structure.parted else (gradients,))
+        ],
         "schedule": Code(f"{train_head.timelines(structure)}.{parallel.schedule.name}"),
         "timeline_arguments": Code(
             "mesh.pp.size, len(model.stages), plan.batch.microbatches"
-            if chunked and not structure.folded
+            if chunked and not (structure.folded or structure.mirrored)
             else "mesh.pp.size, plan.batch.microbatches"
         ),
         "stages": Code("job.model.stages" if chunked else "[job.model]"),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from parlay.compiler.layout import Layout, Stage
 from parlay.compiler.ledger.held import padded_vocab
-from parlay.compiler.ledger.recipe import BYTES, dtypes_of, microbatches, recomputed_layers
+from parlay.compiler.ledger.recipe import BYTES, dtypes_of, passes, recomputed_layers
 from parlay.compiler.ledger.time import efficiency
 from parlay.compiler.spec.blocks import Spec
 
@@ -29,6 +29,7 @@ class Job:
     """A spec with a shape and a recipe, and its layout.
 
     `width` is the bytes of a compute element, `tokens` b·s/cp those of one microbatch on one rank,
+    `microbatches` those that pass a chunk,
     `cut` how many ranks of tp share the residual stream, `vocab` the rows of the padded embedding.
     `stops_early` says that a recomputed layer ends at its last saved tensor, as PyTorch's
     checkpoint does: the MLP's last sum is then not sent again, but where a norm stands behind it.
@@ -42,7 +43,7 @@ class Job:
         self.model, self.train, self.parallel = model, train, parallel
         self.dtypes = dtypes_of(spec)
         self.width = BYTES[self.dtypes.compute]
-        self.microbatches = max(1, microbatches(spec))
+        self.microbatches = max(1, passes(spec))
         self.tokens = train.micro_batch * train.seq // parallel.cp
         self.cut = parallel.tp if parallel.sequence_parallel else 1
         self.vocab = padded_vocab(spec)

@@ -15,16 +15,19 @@ from parlay.compiler.ledger.comm.layers import (
     tensor_parallel,
 )
 from parlay.compiler.ledger.comm.record import CommLine, Raw
-from parlay.compiler.ledger.comm.step import data_parallel, frozen, once_a_step, pipeline
+from parlay.compiler.ledger.comm.step import data_parallel, frozen, mirrored, once_a_step, pipeline
 from parlay.compiler.ledger.comm.wire import wire
 from parlay.compiler.ledger.communication_experts import copies
 from parlay.compiler.ledger.parameters import Parameters, stage_parameters
-from parlay.compiler.ledger.recipe import DTYPES
+from parlay.compiler.ledger.recipe import DTYPES, passes
 from parlay.compiler.ledger.shared import trained_parameters
 from parlay.compiler.ledger.state import bytes_per_parameter
 from parlay.compiler.ledger.units import Traffic, expert_traffic, traffic
 from parlay.compiler.spec.blocks import Spec
 
+AS_FAR = {"kv": "tp", "mirror": "embedding"}
+"""Groups that are priced as others: ranks that hold one key/value head alike are neighbours in tp,
+and of those that hold the same stages both ends of a pipeline are the farthest apart."""
 WIDE = {2: "bfloat16", 4: "float32", 8: "float64"}
 
 
@@ -55,8 +58,7 @@ def comm_lines(
     lines = []
     for raw, stages in found.items():
         if raw.group not in reaches:
-            # Ranks that hold one key/value head alike are neighbours in tp.
-            reaches[raw.group] = layout.reach("tp" if raw.group == "kv" else raw.group)
+            reaches[raw.group] = layout.reach(AS_FAR.get(raw.group, raw.group))
         lines.append(_placed(spec, raw, reaches[raw.group], tuple(sorted(stages))))
     return tuple(lines)
 
@@ -90,9 +92,10 @@ def _of_stage(
             if zero == 3:
                 yield from frozen(job, traffic(job.spec, chunks), _of_experts(job, chunks))
             zero = min(zero, 1)
+    owned = _held(job, chunks) if held is None else held
     yield from data_parallel(
         job.layout,
-        _held(job, chunks) if held is None else held,
+        owned,
         zero=zero,
         microbatches=job.microbatches,
         units=units,
@@ -103,6 +106,7 @@ def _of_stage(
         of_experts=_of_experts(job, chunks) if zero >= 2 else None,
     )
     yield from once_a_step(job, chunks)
+    yield from mirrored(job, chunks, owned)
 
 
 def _of_experts(job: Job, chunks: Sequence[Stage]) -> Traffic | None:
@@ -190,9 +194,9 @@ def relative_to_plain(spec: Spec, layout: Layout, lines: Sequence[CommLine]) -> 
     Plain: 2M(N-1)/N bytes a rank for M bytes of gradients; None where no data-parallel group has
     two ranks. At equal dtypes and one microbatch ZeRO 1 and 2 give 1, ZeRO 3 gives 1.5.
     """
-    sent = plain = 0.0
+    sent, plain, others = 0.0, 0.0, ("tp", "embedding", "mirror")
     for line in lines:
-        if line.what.startswith(("gradients", "weights")) and line.group not in ("tp", "embedding"):
+        if line.what.startswith(("gradients", "weights")) and line.group not in others:
             if 0 not in line.stages:
                 continue
             sent += line.wire_bytes_per_step
@@ -207,7 +211,7 @@ def _times(spec: Spec, line: CommLine) -> int:
     train, parallel = spec.train, spec.parallel
     if train is None or parallel.zero < 2 or spec.model is None or spec.model.layers is None:
         return 1
-    return max(1, train.global_batch // (train.micro_batch * parallel.dp))
+    return max(1, passes(spec))
 
 
 __all__ = ["comm_lines", "relative_to_plain"]

@@ -26,7 +26,7 @@ def pipeline(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
         return
     schedule = job.parallel.schedule
     between = sum(borders(chunk, schedule=schedule, pp=pp) for chunk in chunks)
-    count = job.microbatches // (2 if schedule.name == "dualpipe" else 1)
+    count = job.microbatches
     size = job.width * (job.tokens * job.model.hidden // job.cut)
     cut = f" / {job.cut}" if job.cut > 1 else ""
     formula = f"{job.width} B x {job.tokens} tokens x {job.model.hidden}{cut}"
@@ -204,6 +204,34 @@ def once_a_step(job: Job, chunks: Sequence[Stage]) -> Iterator[Raw]:
         yield Raw(group, "loss", "all_reduce", wide, one[0], 1, False, one[1])
     if (parts := _parts(job)) is not None:
         yield Raw(parts, "gradient norm", "all_reduce", wide, one[0], 1, False, one[1])
+
+
+def mirrored(job: Job, chunks: Sequence[Stage], held: Parameters) -> Iterator[Raw]:
+    """DualPipe: what a rank owns of the gradients, and the halves of the loss, over the two ranks
+    that hold the same stages."""
+    parallel, dtypes, layout = job.parallel, job.dtypes, job.layout
+    if parallel.pp == 1 or parallel.schedule.name != "dualpipe":
+        return
+    for number, shard, whole in (
+        (held.dense, "shard", "dp_cp"),
+        (held.expert, "expert_shard", "edp"),
+    ):
+        group = shard if shard in layout.kinds else whole
+        ranks = layout.size(group) if parallel.zero and group in layout.kinds else 1
+        own = -(-number // ranks)
+        calls = -(-own // GRADIENT_BUCKET)
+        if own:
+            size = BYTES[dtypes.gradients] * own
+            formula = f"{BYTES[dtypes.gradients]} B x {own}"
+            formula += f" / {calls} calls" if calls > 1 else ""
+            what = "gradients of both copies" + (" of experts" if whole == "edp" else "")
+            each = _each(size, calls)
+            yield Raw(
+                "mirror", what, "all_reduce", dtypes.gradients, each, calls, False, formula, 2
+            )
+    if any(chunk.head for chunk in chunks):
+        size = BYTES[dtypes.wide]
+        yield Raw("mirror", "loss", "all_reduce", dtypes.wide, size, 1, False, f"{size} B", 2)
 
 
 SHARED = {
