@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from parlay.compiler.commands.fmt import formatted
 from parlay.compiler.server import rpc
 from parlay.compiler.server.analysis import Analysis
-from parlay.compiler.server.answers import Writer, completion
+from parlay.compiler.server.answers import Writer
 from parlay.compiler.server.buffers import Buffer, Buffers, resolved
-from parlay.compiler.server.complete import complete
-from parlay.compiler.server.define import define
-from parlay.compiler.server.hover import hover
-from parlay.dsl.source import Span
+from parlay.compiler.server.requests import CAPABILITIES, REQUESTS, Asked, Client
 
 Json = dict[str, Any]
 Send = Callable[[Json], None]
@@ -35,9 +31,7 @@ class Session:
         self._published: dict[str, tuple[Any, list[Json]]] = {}
         self._initialized = False
         self._shut = False
-        self._wide = True
-        self._snippets = False
-        self._targets: tuple[str, ...] = ()
+        self._client = Client()
 
     # ── Messages ──────────────────────────────────────────────────────────────
 
@@ -93,6 +87,9 @@ class Session:
             return None
         if self._shut and request:
             raise rpc.Refusal(rpc.INVALID_REQUEST, "the session is shut down")
+        answer = REQUESTS.get(method)
+        if answer is not None:
+            return answer(self._asked(params))
         name = METHODS.get(method)
         if name is None:
             if request:
@@ -102,25 +99,24 @@ class Session:
 
     def _initialize(self, params: Json) -> Json:
         self._initialized = True
-        client = params.get("capabilities") or {}
-        encodings = (client.get("general") or {}).get("positionEncodings") or []
-        self._wide = "utf-32" not in encodings
-        item = ((client.get("textDocument") or {}).get("completion") or {}).get("completionItem")
-        self._snippets = bool((item or {}).get("snippetSupport"))
+        can = params.get("capabilities") or {}
+        encodings = (can.get("general") or {}).get("positionEncodings") or []
+        text = can.get("textDocument") or {}
+        item = (text.get("completion") or {}).get("completionItem") or {}
         from parlay.compiler.backends import TARGETS
 
         wanted = (params.get("initializationOptions") or {}).get("targets") or []
-        self._targets = tuple(target for target in wanted if target in TARGETS)
+        self._client = Client(
+            wide="utf-32" not in encodings,
+            snippets=bool(item.get("snippetSupport")),
+            nested=bool(
+                (text.get("documentSymbol") or {}).get("hierarchicalDocumentSymbolSupport")
+            ),
+            targets=tuple(target for target in wanted if target in TARGETS),
+        )
+        encoding = "utf-16" if self._client.wide else "utf-32"
         return {
-            "capabilities": {
-                "positionEncoding": "utf-16" if self._wide else "utf-32",
-                "textDocumentSync": {"openClose": True, "change": 2, "save": True},
-                "hoverProvider": True,
-                "completionProvider": {"triggerCharacters": [".", "=", '"', "(", "["]},
-                "definitionProvider": True,
-                "documentFormattingProvider": True,
-                "codeActionProvider": {"codeActionKinds": ["quickfix", "source.fixAll.parlay"]},
-            },
+            "capabilities": {"positionEncoding": encoding, **CAPABILITIES},
             "serverInfo": {"name": "parlay"},
         }
 
@@ -145,7 +141,7 @@ class Session:
         buffer = self._buffer(params)
         buffer.version = params["textDocument"].get("version")
         try:
-            buffer.change(params["contentChanges"], wide=self._wide)
+            buffer.change(params["contentChanges"], wide=self._client.wide)
         finally:
             self._touch()
 
@@ -169,12 +165,14 @@ class Session:
     def _analysis(self, buffer: Buffer) -> Analysis:
         if buffer.uri not in self._analyses:
             texts = self._buffers.texts()
-            self._analyses[buffer.uri] = Analysis(buffer.path, buffer.text, texts, self._targets)
+            self._analyses[buffer.uri] = Analysis(
+                buffer.path, buffer.text, texts, self._client.targets
+            )
         return self._analyses[buffer.uri]
 
     def _writer(self, analysis: Analysis) -> Writer:
         sources = {**analysis.loaded.sources, analysis.name: analysis.source}
-        return Writer(sources, self._buffers, wide=self._wide)
+        return Writer(sources, self._buffers, wide=self._client.wide)
 
     # ── Diagnostics ───────────────────────────────────────────────────────────
 
@@ -215,72 +213,10 @@ class Session:
             params["version"] = version
         self._send({"method": "textDocument/publishDiagnostics", "params": params})
 
-    # ── Requests ──────────────────────────────────────────────────────────────
-
-    def _asked(self, params: Json) -> tuple[Analysis, Writer, int]:
-        analysis = self._analysis(self._buffer(params))
-        writer = self._writer(analysis)
-        return analysis, writer, writer.positions(analysis.name).offset(params["position"])
-
-    def _hover(self, params: Json) -> Json | None:
-        analysis, writer, offset = self._asked(params)
-        found = hover(analysis, offset)
-        if found is None:
-            return None
-        text, span = found
-        return {"contents": {"kind": "markdown", "value": text}, "range": writer.range(span)}
-
-    def _complete(self, params: Json) -> Json:
-        analysis, writer, offset = self._asked(params)
-        items, start = complete(analysis, offset)
-        place = writer.range(Span(analysis.name, start, offset))
-        return completion(items, place, snippets=self._snippets)
-
-    def _define(self, params: Json) -> Json | None:
-        analysis, writer, offset = self._asked(params)
-        found = define(analysis, offset)
-        return None if found is None else writer.location(found[1])
-
-    def _format(self, params: Json) -> list[Json]:
-        """One edit of the whole text; none for a text with errors of its syntax."""
-        analysis = self._analysis(self._buffer(params))
-        source = analysis.source
-        after, _ = formatted(source)
-        if after is None or after == source.text:
-            return []
-        whole = self._writer(analysis).range(Span(source.name, 0, len(source.text)))
-        return [{"range": whole, "newText": after}]
-
-    def _actions(self, params: Json) -> list[Json]:
-        analysis = self._analysis(buffer := self._buffer(params))
-        writer = self._writer(analysis)
-        positions = writer.positions(analysis.name)
-        start = positions.offset(params["range"]["start"])
-        end = positions.offset(params["range"]["end"])
-        only = (params.get("context") or {}).get("only")
-        found: list[Json] = []
-        if only is None or any("quickfix".startswith(str(kind)) for kind in only):
-            found += writer.actions(analysis.job.diagnostics, buffer.uri, start, end)
-        if only is not None and any("source.fixAll.parlay".startswith(str(k)) for k in only):
-            found += self._fix_all(analysis, buffer, writer)
-        return found
-
-    def _fix_all(self, analysis: Analysis, buffer: Buffer, writer: Writer) -> list[Json]:
-        """What `parlay check --fix` would do, as one edit of the text."""
-        from parlay.compiler.commands.fix import fixed
-
-        found = fixed(analysis.path, self._targets, analysis.texts)
-        if found.after == found.before:
-            return []
-        whole = writer.range(Span(analysis.name, 0, len(analysis.text)))
-        changes = {buffer.uri: [{"range": whole, "newText": found.after}]}
-        return [
-            {
-                "title": "Apply every fix",
-                "kind": "source.fixAll.parlay",
-                "edit": {"changes": changes},
-            }
-        ]
+    def _asked(self, params: Json) -> Asked:
+        buffer = self._buffer(params)
+        analysis = self._analysis(buffer)
+        return Asked(analysis, self._writer(analysis), buffer.uri, self._client, params)
 
 
 METHODS: Final = {
@@ -291,10 +227,5 @@ METHODS: Final = {
     "textDocument/didSave": "_touch",
     "textDocument/didClose": "_close",
     "workspace/didChangeWatchedFiles": "_touch",
-    "textDocument/hover": "_hover",
-    "textDocument/completion": "_complete",
-    "textDocument/definition": "_define",
-    "textDocument/formatting": "_format",
-    "textDocument/codeAction": "_actions",
 }
-"""Method of the protocol -> method of `Session`."""
+"""Method of the protocol -> method of `Session`; what is asked of a text is in `REQUESTS`."""

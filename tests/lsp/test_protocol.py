@@ -25,6 +25,8 @@ def test_every_prefix_of_a_file_is_answered(client: Any, folder: Path) -> None:
         line, character = half.count("\n"), len(half) - half.rfind("\n") - 1
         for method in ("hover", "completion", "definition"):
             client.at(f"textDocument/{method}", uri, line, character)
+        for method in ("documentSymbol", "foldingRange", "documentLink", "codeLens"):
+            client.request(f"textDocument/{method}", textDocument={"uri": uri})
     assert not [one for one in client.notifications if one["method"] == "window/logMessage"]
 
 
@@ -114,6 +116,19 @@ def test_answers_are_of_the_protocols_types(client: Any, folder: Path) -> None:
         converter.structure(item, types.CompletionItem)
     converter.structure(client.at("textDocument/hover", uri, 7, 3), types.Hover)
     converter.structure(client.at("textDocument/definition", uri, 11, 10), types.Location)
+    for method, kind in (
+        ("documentSymbol", types.SymbolInformation),
+        ("foldingRange", types.FoldingRange),
+        ("documentLink", types.DocumentLink),
+        ("codeLens", types.CodeLens),
+        ("inlayHint", types.InlayHint),
+    ):
+        client.show(uri, (folder / "run.par").read_text())
+        found = client.request(f"textDocument/{method}", textDocument=document, range=whole)
+        assert found
+        for one in found:
+            converter.structure(one, kind)
+    client.show(uri, text)
     for action in client.request(
         "textDocument/codeAction", textDocument=document, range=whole, context={"diagnostics": []}
     ):
