@@ -40,3 +40,15 @@ def test_young_and_daly() -> None:
     assert found.useful_share == pytest.approx(1 - lost)
     halved = goodput(*job(LLAMA.replace("RESTART", "0s").replace("54d", "27d")))
     assert halved is not None and halved.mtbf_s == pytest.approx(found.mtbf_s / 2)
+
+
+def test_a_checkpoint_of_adapters_has_no_frozen_weights() -> None:
+    """Of a matrix n x k 16·(n + k) parameters in bf16, with masters and moments in fp32."""
+    text = LLAMA.replace("RESTART", "10min")
+    found = goodput(*job(text.replace("steps = 1", "steps = 1  lora = lora(rank = 16)")))
+    h, kv, f = 16384, 1024, 53248
+    number = 126 * 16 * (4 * h + 2 * (h + kv) + 3 * (h + f))
+    assert found is not None and found.checkpoint_bytes == (2 + 4 + 8) * number
+    whole = goodput(*job(text))
+    assert whole is not None and whole.useful_share is not None
+    assert found.useful_share is not None and found.useful_share > whole.useful_share
