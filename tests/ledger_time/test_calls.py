@@ -47,6 +47,21 @@ def test_sums_over_tp_are_what_the_step_has(book: Booked, tp: int, recompute: st
     assert seconds(made, "tp") == pytest.approx(share(made, "tp"), rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("stack", "recompute"), [("nemo-24", "none"), ("nemo-24", "full"), ("automodel", "none")]
+)
+def test_sums_of_adapters_are_what_the_step_has(book: Booked, stack: str, recompute: str) -> None:
+    lora = f'lora = lora(rank = 16) stack = "{stack}" recompute = {recompute}'
+    made = book(parallel="tp = 2 sequence_parallel = off zero = 1", train=lora)
+    assert seconds(made, "tp") == pytest.approx(share(made, "tp"), rel=0.01)
+
+
+def test_messages_of_both_copies_are_timed(book: Booked) -> None:
+    """DualPipe: two ranks hold each stage, and sum what they have of its gradients."""
+    made = book(parallel="pp = 4 schedule = dualpipe zero = 1")
+    assert seconds(made, "mirror") > 0
+
+
 @pytest.mark.parametrize("tp", [2, 4])
 def test_gathers_of_the_input_run_beside_its_product(book: Booked, tp: int) -> None:
     """Under sequence parallelism the backward's second gather of each sublayer hides: 4 of 5."""

@@ -18,8 +18,8 @@ from parlay.compiler.spec.blocks import Spec
 
 TIED: Final = "embedding"
 """The group of the first stage and the last."""
-INSIDE: Final = {"kv": "tp"}
-"""Groups that are a part of another one."""
+INSIDE: Final = {"kv": "tp", "mirror": "embedding"}
+"""Groups that are a part of another one, or no farther apart than it."""
 
 
 def call_times(

@@ -145,7 +145,9 @@ def unasked(spec: Spec, machine: Machine, wires: Wires, efficiency: Efficiency) 
     if wires.tp is not None:
         whole = "reduce_scatter" if parallel.sequence_parallel else "all_reduce"
         message = shapes.element(train) * t * model.hidden
-        found["tp"] = -collectives.seconds(whole, wires.tp, message)
+        # Parallel adapters sum the gradient of their input apart, where it is whole.
+        apart = adapters.cuts_both(train) and model.mla is None and not parallel.sequence_parallel
+        found["tp"] = -(1 + apart) * collectives.seconds(whole, wires.tp, message)
     return found
 
 
