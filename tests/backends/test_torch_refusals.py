@@ -97,3 +97,14 @@ def test_refused(name: str, tmp_path: Path) -> None:
     path.write_text(TEXT.format(model=model, parallel=parallel, train=train))
     told = [error.message for error in pipeline.check(path, ["torch"]).errors]
     assert any(words in message for message in told), told
+
+
+def test_copies_of_stages_are_whole(tmp_path: Path) -> None:
+    """Until the step ends: alone, or with the state alone cut."""
+    for zero, gpus, refused in ((1, 4, False), (2, 4, True), (2, 2, False)):
+        parallel = f"pp = 2, schedule = dualpipe, zero = {zero}"
+        text = TEXT.format(model="", parallel=parallel, train="").replace("16, steps", "32, steps")
+        (tmp_path / "job.par").write_text(text.replace("gpus = 2", f"gpus = {gpus}"))
+        told = [error.message for error in pipeline.check(tmp_path / "job.par", ["torch"]).errors]
+        said = "target torch cannot express `zero = 2` beside `dualpipe` yet"
+        assert told == ([said] if refused else [])

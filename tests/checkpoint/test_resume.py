@@ -51,6 +51,11 @@ def test_killed_in_the_middle_of_a_save(name: str, tmp_path: Path) -> None:
 
 
 OTHERS = {
+    "two copies of each stage": (
+        "tp = 2, pp = 2, dp = 2, zero = 1, schedule = dualpipe",
+        "tied_embeddings = on",
+        ("tp = 2", 2),
+    ),
     "vocabulary padded for tp, slices across rows, chunks": (
         "tp = 2, pp = 2, dp = 2, zero = 1, schedule = interleaved(chunks = 2)",
         "",

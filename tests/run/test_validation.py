@@ -37,6 +37,7 @@ LAYOUTS = {
     "tp and chunks": (4, "tp = 2, pp = 2, schedule = interleaved(chunks = 2)"),
     "ZeRO-3": (2, "zero = 3"),
     "a ring and stages": (4, "cp = 2, pp = 2"),
+    "two copies of the model": (2, "pp = 2, schedule = dualpipe"),
     "both ends of the model on one rank": (2, "pp = 2, schedule = zbv"),
 }
 
