@@ -115,6 +115,12 @@ def kinds(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -
         _embedding(spec, machine, joined, efficiency),
         _head(spec, machine, joined, efficiency),
     ]
+    if train.lora is not None:
+        first = blocks[mixture is not None and mixture.holds(0)].backward
+        spared = tuning.unasked(spec, machine, joined, efficiency)
+        # Frozen rows have no backward; what the first layer spares is no more than it takes.
+        less = {name: max(spared[name], -first[name]) for name in spared if name in first}
+        blocks[2] = _made(blocks[2].forward, less, efficiency)
     return tuple(blocks)
 
 
@@ -221,22 +227,18 @@ def repeated(recompute: Setting, sublayer: str, *, early: bool) -> float:
 def _embedding(spec: Spec, machine: Machine, joined: Wires, efficiency: Efficiency) -> Block:
     """A look-up: a row read and written a token; the backward adds to rows in fp32.
 
-    Rows are dealt over tp, and what the ranks found is summed: whole, or each its tokens. Of frozen
-    rows there is no backward, nor of what feeds the first adapters.
+    Rows are dealt over tp, and what the ranks found is summed: whole, or each its tokens.
     """
     model, train, parallel = spec.model, spec.train, spec.parallel
     assert model is not None and train is not None
     t = shapes.tokens(train, parallel)
     forward = {"pointwise": 4.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
     backward = {"pointwise": 12.0 * t * model.hidden / machine.memory_rate, "launch": 3 * LAUNCH_S}
-    if train.lora is not None:
-        backward = tuning.unasked(spec, machine, joined, efficiency)
     if joined.tp is not None:
         message = shapes.element(train) * t * model.hidden
         if parallel.sequence_parallel:
             forward["tp"] = collectives.seconds("reduce_scatter", joined.tp, message)
-            if train.lora is None:
-                backward["tp"] = collectives.seconds("all_gather", joined.tp, message)
+            backward["tp"] = collectives.seconds("all_gather", joined.tp, message)
         else:
             forward["tp"] = collectives.seconds("all_reduce", joined.tp, message)
     return _made(forward, backward, efficiency)
