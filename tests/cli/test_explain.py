@@ -23,6 +23,10 @@ RUN = [
 ]
 
 
+NO_DATA = "B302"
+"""A note on most jobs as short as a page's."""
+
+
 def parts(code: str) -> dict[str, list[str]]:
     return dict(explain.sections(PAGES[code][1]))
 
@@ -37,7 +41,8 @@ def told(lines: list[str], tmp_path: Path, targets: tuple[str, ...]) -> dict[str
 def test_the_example_of_a_page_gives_its_code(
     code: str, targets: tuple[str, ...], tmp_path: Path
 ) -> None:
-    assert set(told(parts(code)["Example"], tmp_path, targets)) == {code}
+    found = told(parts(code)["Example"], tmp_path, targets)
+    assert {*found} - {NO_DATA} == {code} - {NO_DATA} and code in found
 
 
 @pytest.mark.parametrize(("code", "targets"), RUN)

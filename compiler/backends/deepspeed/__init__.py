@@ -11,6 +11,7 @@ from parlay.compiler.backends.deepspeed.refusals import CODE, refusals_of
 from parlay.compiler.backends.emission import Emission
 from parlay.compiler.backends.render import render
 from parlay.compiler.backends.torch import dump
+from parlay.compiler.backends.torch.refusals_data import without_data
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics import Diagnostic, Severity
@@ -24,6 +25,7 @@ def refusals(phase: Phase) -> Iterator[Diagnostic]:
     yield from (lacking := list(missing(phase, "deepspeed", CODE)))
     if complete(phase) and not lacking:
         yield from refusals_of(phase)
+        yield from without_data(phase)
 
 
 def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emission:

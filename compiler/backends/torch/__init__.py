@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from parlay.compiler.backends import slurm
 from parlay.compiler.backends.emission import Emission
@@ -11,18 +11,26 @@ from parlay.compiler.backends.render import render
 from parlay.compiler.backends.slurm.entries import job_of
 from parlay.compiler.backends.torch.context import context
 from parlay.compiler.backends.torch.plan import plan_of
-from parlay.compiler.backends.torch.refusals import refusals
+from parlay.compiler.backends.torch.refusals import refusals as refusals_of
+from parlay.compiler.backends.torch.refusals_data import without_data
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
+from parlay.dsl.diagnostics import Diagnostic
 from parlay.dsl.source import Source
 
 __all__ = ["emit", "refusals"]
 
 
+def refusals(phase: Phase) -> Iterator[Diagnostic]:
+    """Every field that asks for what there is no code for, and what is left open."""
+    yield from refusals_of(phase)
+    yield from without_data(phase)
+
+
 def emit(phase: Phase, layout: Layout, sources: Mapping[str, Source]) -> Emission:
     """The folder of a phase that passed its checks: code by structure, sizes in plan.json."""
-    refused = tuple(refusals(phase))
+    refused = tuple(refusals_of(phase))
     if refused:
         return Emission({}, refused)
     structure = Structure.of(phase, layout, sources)

@@ -29,5 +29,25 @@ Instead:
             lr_schedule = cosine }
 """,
     ),
+    "B302": (
+        "no data is named",
+        """
+What: the file says neither a path nor a format of data, and the code trains on the English text
+that Python itself carries, read as bytes.
+Why: that text is there on every machine, which makes a layout easy to try; a job on a cluster that
+trains on it by oversight learns nothing of use. Other targets have no such text and ask for data.
+Example:
+    model from "llama3-8b"
+    cluster { node from "dgx-h100" }
+    parallel { zero = 3 }
+    train { seq = 4Ki, micro_batch = 1, global_batch = 64, steps = 10, recompute = full }
+Instead:
+    model from "llama3-8b"
+    cluster { node from "dgx-h100" }
+    parallel { zero = 3 }
+    train { seq = 4Ki, micro_batch = 1, global_batch = 64, steps = 10, recompute = full }
+    data { format = text }
+""",
+    ),
 }
 """Code -> (title, page)."""

@@ -1,5 +1,5 @@
 """What the PyTorch back end cannot express of data: tokenizers that are no `tokenizer.json`, or
-have more tokens than the model."""
+have more tokens than the model; and that no data is named."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from parlay.compiler.backends.torch.refusals_model import CODE
 from parlay.compiler.spec.blocks import Data, Model
+from parlay.compiler.spec.origins import Kind
 from parlay.compiler.spec.resolve import Phase
-from parlay.dsl.diagnostics import Diagnostic, error
+from parlay.dsl.diagnostics import Diagnostic, error, note
 
 FILE: Final = "tokenizer.json"
 FIELD: Final = "data.tokenizer"
+NO_DATA: Final = "B302"
 
 
 def data_refusals(
@@ -63,6 +65,22 @@ def data_refusals(
             also=[phase.origins.label("model.vocab", f"{model.vocab} rows of the embedding")],
             notes=[f"{size} - {model.vocab} = {size - model.vocab} tokens have no row"],
             help=[f"`vocab = {size}`, or the tokenizer of this model"],
+        )
+
+
+def without_data(phase: Phase) -> Iterator[Diagnostic]:
+    """A note where a job for GPUs leaves open what it trains on."""
+    spec = phase.spec
+    link = spec.cluster.node.link if spec.cluster and spec.cluster.node else None
+    if spec.train is None or link is None or link.kind == "shared_memory":
+        return
+    if spec.data.path is None and phase.origins.kind("data.format") is Kind.DEFAULT:
+        yield note(
+            NO_DATA,
+            "no data is named: this trains on the English text that Python carries",
+            phase.origins.block("train"),
+            "on what?",
+            help=['`data { path = "…" }`, or `data { format = text }` where that text is meant'],
         )
 
 
