@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from parlay.compiler.layout import Layout, Placement, Reach, Stage
 from parlay.compiler.ledger.memory.book import Book
 from parlay.compiler.ledger.memory.chunk import Layers
+from parlay.compiler.ledger.memory.ends import unasked
 from parlay.compiler.ledger.memory.flight import in_flight
 from parlay.compiler.ledger.memory.sizes import sizes_of
 from parlay.compiler.ledger.memory.states import Shards, kept
@@ -250,6 +251,7 @@ class Bounds:
                 [
                     min(
                         sum([part.value_bytes for part in layers.counts(chunk)])
+                        + _spared(layers, chunk)
                         for layers in self._layers[at]
                     )
                     for chunk in first
@@ -310,6 +312,13 @@ def _methods(grid: Grid, work: Work) -> Iterator[Spec]:
     for method in grid.stem.lists["method"].ways:
         chosen = method.get("parallel.cp_method", spec.parallel.cp_method)
         yield replace(spec, parallel=replace(spec.parallel, cp_method=chosen))
+
+
+def _spared(layers: Layers, chunk: Stage) -> int:
+    """Less than its layers that a chunk keeps of one microbatch: nothing, but under adapters."""
+    if layers.sizes.train.lora is None or not chunk.embedding:
+        return 0
+    return sum(line.value_bytes for line in unasked(layers.sizes, 1))
 
 
 def _zero(parallel: Parallel, zero: int) -> Parallel:

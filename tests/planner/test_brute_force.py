@@ -112,6 +112,13 @@ WIDE = {
         "  recompute = auto }\n",
         40,
     ),
+    "adapters": (
+        'model from "llama3-8b"\ncluster { nodes = 1  node from "dgx-h100" }\n'
+        "parallel { tp = auto  pp = auto  zero = auto  schedule = auto }\n"
+        "train { seq = 8192  micro_batch = auto <= 4  global_batch = 64  steps = 1\n"
+        "  recompute = auto  lora = lora(rank = 4) }\n",
+        25,
+    ),
     "dualpipe": (
         'model from "llama3-70b"\ncluster { nodes = 4  node from "dgx-a100" }\n'
         "parallel { tp = auto  pp = auto  zero = auto <= 1  schedule = dualpipe_v }\n"

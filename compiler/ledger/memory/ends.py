@@ -25,7 +25,7 @@ def end_lines(
     lines: list[Line] = []
     times = f"{in_flight} x " if in_flight > 1 else ""
     if chunk.embedding and sizes.train.lora is not None:
-        lines += _unasked(sizes, in_flight)
+        lines += unasked(sizes, in_flight)
     elif chunk.embedding:
         if model.dropout:
             value, formula = sizes.stream(1)
@@ -56,7 +56,7 @@ def end_lines(
     return tuple(lines)
 
 
-def _unasked(sizes: Sizes, in_flight: int) -> Iterator[Line]:
+def unasked(sizes: Sizes, in_flight: int) -> Iterator[Line]:
     """Less than other layers the first one keeps under adapters: nothing before its norm asks for a
     gradient, nor does the norm, whose input and statistics are not kept."""
     model, recompute = sizes.model, sizes.train.recompute
