@@ -92,7 +92,8 @@ def close(first: float, second: float, *, within: float = 0.01) -> bool:
 
 def _of(gpu: object, field: str) -> float | None:
     name = f"{field}_bytes_per_s" if field == "bandwidth" else f"{field}_flops"
-    found: float | None = getattr(gpu, name)
+    # A node whose accelerator is in error has none.
+    found: float | None = getattr(gpu, name, None)
     return found
 
 

@@ -48,6 +48,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from parlay.compiler.checks import budget, cards, fix, suggest, words
+from parlay.compiler.checks.degrees import shape_known
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.ledger.parameters import total, weights
 from parlay.dsl.diagnostics import Diagnostic, Fix, warning
@@ -78,6 +79,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     peak = node.gpu.fp16_flops if subject.train.precision == "fp16" else node.gpu.bf16_flops
     if parallel.zero != 3 or parallel.shard == 1 or peak is None:
         return
+    # Sequences shorter than their ranks are told elsewhere.
+    if subject.train.micro_batch * subject.train.seq < parallel.cp:
+        return
     reach = subject.laid_out.reach("shard")
     if reach.nodes == 1 or reach.link != "fabric":
         return
@@ -105,10 +109,15 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     )
 
 
+def _known(subject: Subject) -> bool:
+    """Whether every weight of the model has its size."""
+    return subject.whole and shape_known(subject.model)
+
+
 def _mixture(subject: Subject) -> list[str]:
     """What is different for experts; nothing where there are none."""
     experts = subject.spec.model.experts if subject.spec.model else None
-    if experts is None or not subject.whole:
+    if experts is None or not _known(subject):
         return []
     held = words.counted(experts.count // subject.parallel.ep, "expert")
     return [f"a rank gathers {held} a layer, and each token visits {experts.top_k}"]
@@ -127,7 +136,7 @@ def _seconds(subject: Subject, peak: float) -> _Each:
     speed = cards.speed(subject, "shard")
     moved, computed = TIMES * 2 / speed, 6 * tokens / (REACHED * peak)
     experts = subject.spec.model.experts if subject.spec.model else None
-    if experts is None or not subject.whole:
+    if experts is None or not _known(subject):
         return _Each(speed, tokens, moved / computed)
     # Under ep a rank gathers its own experts alone, from a group of their own, and they compute
     # for the tokens of every rank of theirs.

@@ -88,6 +88,8 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     if reach.nodes == 1 or reach.link != "fabric":
         return
     tokens = train.micro_batch * train.seq // parallel.cp
+    if not tokens:  # told elsewhere
+        return
     speed = cards.speed(subject, "shard")
     ratio = (2 / speed) / (4 * tokens / (REACHED * peak))
     if ratio <= 1:

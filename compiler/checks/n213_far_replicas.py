@@ -52,6 +52,7 @@ from math import ceil
 from typing import Final
 
 from parlay.compiler.checks import cards, microbatches, words
+from parlay.compiler.checks.degrees import shape_known
 from parlay.compiler.checks.subject import Subject
 from parlay.compiler.ledger.parameters import total, weights
 from parlay.dsl.diagnostics import Diagnostic, warning
@@ -95,6 +96,9 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         return
     if parallel.zero == 2 and parallel.pp > 1:
         return
+    # Sequences shorter than their ranks are told elsewhere.
+    if train.micro_batch * train.seq < parallel.cp:
+        return
     each = _each(subject, peak, number, reach.nodes)
     if each.ratio <= min(reach.nodes, TIMES):
         return
@@ -128,10 +132,15 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
 def _mixture(subject: Subject) -> list[str]:
     """What is different for experts; nothing where there are none."""
     experts = subject.spec.model.experts if subject.spec.model else None
-    if experts is None or not subject.whole:
+    if experts is None or not _known(subject):
         return []
     held = words.counted(experts.count // subject.parallel.ep, "expert")
     return [f"a rank has {held} a layer, and each token visits {experts.top_k}"]
+
+
+def _known(subject: Subject) -> bool:
+    """Whether every weight of the model has its size."""
+    return subject.whole and shape_known(subject.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,7 @@ def _each(subject: Subject, peak: float, number: int, nodes: int) -> _Each:
     moved, computed = part / speed, flops * tokens * number / (REACHED * peak)
     experts = subject.spec.model.experts if subject.spec.model else None
     layout = subject.laid_out
-    if experts is None or not subject.whole or layout.expert is None:
+    if experts is None or layout.expert is None or not _known(subject):
         return _Each(speed, tokens, flops, moved / computed)
     # A rank has its own experts alone, and they compute for the tokens of every rank of theirs.
     held = sum(count * row.numel for row, count in weights(subject.model).groups() if row.expert)

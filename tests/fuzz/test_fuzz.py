@@ -5,13 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from parlay.compiler.backends import TARGETS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.fuzz.hunt import chunk, found_in
+from tests.fuzz.hunt import chunk, found_in, one
 
 FOUND = Path(__file__).with_name("found")
 INPUTS = 20_000
@@ -34,13 +36,16 @@ def test_a_few_inputs_do_no_harm() -> None:
 @pytest.mark.parametrize("name", sorted(path.name for path in FOUND.iterdir()))
 def test_what_was_found_stays_mended(name: str, tmp_path: Path) -> None:
     (tmp_path / "other.par").write_text("")
-    assert list(found_in([(FOUND / name).read_bytes()], tmp_path)) == []
+    data = (FOUND / name).read_bytes()
+    assert list(found_in([data], tmp_path)) == []
+    for target in TARGETS:
+        one(tmp_path / "run.par", data, [target])
 
 
 def test_the_hunt_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.fuzz import hunt
 
-    def broken(path: Path, data: bytes) -> None:
+    def broken(path: Path, data: bytes, targets: Sequence[str]) -> None:
         if data == b"x":
             raise IndexError("out of range")
 

@@ -164,5 +164,5 @@ def rdma(cluster: Cluster) -> bool:
 
 def kind_of_fabric(cluster: Cluster) -> str:
     """The kind of the network that is used; empty for one node, or without GPUs."""
-    used = slurm.needed(cluster) and cluster.nodes > 1 and cluster.fabric is not None
+    used = slurm.needed(cluster) and (cluster.nodes or 1) > 1 and cluster.fabric is not None
     return cluster.fabric.kind if used and cluster.fabric else ""

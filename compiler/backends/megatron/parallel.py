@@ -119,7 +119,7 @@ def _sharding(phase: Phase, spec: Spec, layout: Layout) -> Iterator[Piece]:
     if zero >= 1:
         yield given("--use-distributed-optimizer", path="parallel.zero")
     if zero >= 2:
-        strategy = {2: "optim_grads", 3: "optim_grads_params"}[zero]
+        strategy = "optim_grads" if zero == 2 else "optim_grads_params"
         yield given("--use-megatron-fsdp", path="parallel.zero")
         yield given("--data-parallel-sharding-strategy", strategy, path="parallel.zero")
     if parallel.overlap:

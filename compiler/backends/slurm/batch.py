@@ -44,12 +44,13 @@ class Job:
 
 def needed(cluster: Cluster) -> bool:
     """Whether there is a scheduler to ask: several nodes, or GPUs."""
-    return cluster.nodes > 1 or has_gpus(cluster)
+    return (cluster.nodes or 1) > 1 or has_gpus(cluster)
 
 
 def has_gpus(cluster: Cluster) -> bool:
     """Whether a rank is a GPU; else it is a process on CPUs."""
-    link = cluster.node.link
+    # A cluster in error has none.
+    link = cluster.node.link if cluster.node else None
     return link is None or link.kind != "shared_memory"
 
 

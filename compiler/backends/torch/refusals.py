@@ -242,7 +242,7 @@ def _offload(phase: Phase) -> Iterator[Diagnostic]:
     told: tuple[str, str] | None = None
     if "params" in offload.flags:
         told = "`offload = cpu(params)` yet", "it expresses `cpu(optimizer)`"
-    elif parallel.zero > 1 and (parallel.dp or 1) > 1:
+    elif (parallel.zero or 0) > 1 and (parallel.dp or 1) > 1:
         told = (
             f"`offload` beside `zero = {parallel.zero}` yet",
             "`zero = 1`, under which gradients stay where they are summed",

@@ -129,6 +129,8 @@ def _groups_are_nodes(phase: Phase, experts: Experts, parallel: Parallel) -> boo
     asked = (experts.node_limit, experts.groups, experts.top_groups)
     if cluster is None or None in (*degrees, *asked) or not experts.groups:
         return True  # in error, which is told
+    if cluster.node is None or cluster.node.gpus is None:
+        return True
     assert experts.node_limit is not None
     span, rest = divmod(parallel.ep * parallel.etp, experts.groups)
     inside = rest == 0 and span > 0 and cluster.node.gpus % span == 0
