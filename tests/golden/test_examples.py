@@ -24,6 +24,7 @@ PROVED = (
     *("tiny", "gpt2-xl-8gpu", "llama-70b-64gpu", "llama-405b", "llama3-1b-long"),
     *("tiny-moe", "mixtral-8x22b", "qwen3-235b-a22b"),
     *("deepseek-v2-lite", "gpt-oss-20b", "llama3-70b-lora", "llama3-8b-lora", "gemma3-12b"),
+    "qwen3-30b-dualpipe",
 )
 """The examples that the torch target must express."""
 

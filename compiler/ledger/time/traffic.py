@@ -3,7 +3,7 @@
 ZeRO-0 sums gradients by all-reduce, ZeRO-1 by reduce-scatter with a gather of the new parameters,
 ZeRO-2 scatters each microbatch, ZeRO-3 gathers parameters twice and scatters gradients once for
 each microbatch (arXiv:1910.02054, section 7). Under `shard` the rest of the ranks add an all-reduce
-of their shard (HSDP).
+of their shard (HSDP). DualPipe sums what a rank owns over the two that hold the same stages.
 """
 
 from __future__ import annotations
@@ -70,12 +70,17 @@ def transfers(
             continue
         inner = shard if shard in layout.kinds else whole
         size = layout.size(whole) if whole in layout.kinds else 1
-        if size == 1:
-            continue
-        parts = layout.size(inner)
         bytes_gradient, bytes_weight = number * gradient, number * shapes.element(train)
 
         one = partial(_transfer, layout, machine, number, bucket)
+        if parallel.pp > 1 and parallel.schedule.name == "dualpipe":
+            # The ranks that hold the same stages; both ends of a pipeline are the farthest apart.
+            own = bytes_gradient / (layout.size(inner) if parallel.zero and size > 1 else 1)
+            both = one("embedding", "all_reduce", train.gradients, own, 1, "step")
+            yield replace(both, group="mirror")
+        if size == 1:
+            continue
+        parts = layout.size(inner)
         times = microbatches if parallel.zero >= 2 else 1
         moment = "backward" if parallel.zero >= 2 else "step"
         if parallel.zero == 0:
