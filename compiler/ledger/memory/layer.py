@@ -9,8 +9,10 @@ dropout and f = 4h the sum is the published `s·b·h·(10 + 24/t + 5·a·s/(h·t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from parlay.compiler.ledger.adapters import cuts_both, low_rank
+from parlay.compiler.ledger.memory import frozen
 from parlay.compiler.ledger.memory.mixture import mixture
 from parlay.compiler.ledger.memory.record import TRANSFORMER, Saved
 from parlay.compiler.ledger.memory.sizes import Sizes
@@ -20,12 +22,21 @@ LORA = "arXiv:2106.09685"
 
 def layer(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
     """Everything that one layer saves where nothing is computed again."""
+    if sizes.train.lora is not None:
+        return _adapted(sizes, experts=experts)
     return (
         *_around(sizes),
         *_attention(sizes),
         *(mixture(sizes) if experts else mlp(sizes)),
-        *(() if sizes.train.lora is None else _low_rank(sizes, experts=experts)),
     )
+
+
+def _adapted(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
+    """The same under adapters, which read their inputs at 16 bits whatever the matrices run at."""
+    sizes = replace(sizes, kept=sizes.width)
+    rows = [*_around(sizes), *_attention(sizes)]
+    rows += [*(mixture(sizes) if experts else mlp(sizes)), *_low_rank(sizes, experts=experts)]
+    return tuple(frozen.kept(sizes, rows, experts=experts) if sizes.stack.libraries else rows)
 
 
 def feed_forward_bytes(sizes: Sizes, *, experts: bool) -> int:

@@ -139,6 +139,12 @@ def named(stack: str, table: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     return ("parlay",), str(known["parlay"]["framework"])
 
 
+def adapters_of(stack: str) -> str:
+    """Which projections have adapters under a stack: `all`, or `qkv`."""
+    found = (load()["stack"][name].get("adapters") for name in reversed(named(stack, load())[0]))
+    return next((str(word) for word in found if word is not None), "all")
+
+
 def _nearest(name: str, known: Mapping[str, Any]) -> str | None:
     """The nearest older generation of a stack, its newest where `name` states none."""
     parent, _, last = name.rpartition("-")
