@@ -139,7 +139,7 @@ class Checkpoints(Saved):
             planner=Saving(),
             process_group=self.group,
         )
-        # Asked for by name: a list of the folder, on each of thousands of ranks, has all their files.
+        # Asked for by name: a list of the folder would have the files of thousands of ranks.
         rank = 0 if self.group is None else dist.get_rank()
         own = (staged / f"__{rank}_{n}.distcp" for n in count())
         written = [*takewhile(Path.is_file, own), *([staged / INDEX] if self.first else [])]

@@ -19,10 +19,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from parlay.runtime import attention
-from parlay.runtime.attention import Bend, block, block_gradients
+from parlay.runtime.blocks import Bend, block, block_gradients
 from parlay.runtime.collectives import all_gather, reduce_scatter
 from parlay.runtime.context_heads import to_heads, to_sequence
 from parlay.runtime.context_tokens import head_tail, joined, parted, piece, rows_of
+from parlay.runtime.merged import Merged, of_sinks
 from parlay.runtime.mesh import Axis
 from parlay.runtime.precision import wide
 from torch import Tensor
@@ -71,7 +72,7 @@ class _Ring(torch.autograd.Function):
     ) -> Tensor:
         pair = own = torch.cat([k, v], dim=-1)
         ctx.axis, ctx.widths, ctx.asked = axis, (k.shape[-1], v.shape[-1]), asked
-        found = _Merged(q, v.shape[-1])
+        found = Merged(q, v.shape[-1])
         for turn in range(axis.size):
             coming = _Passed(pair, axis) if turn + 1 < axis.size else None
             for rows, columns, how in _blocks(turn, q.shape[2], axis, asked):
@@ -111,7 +112,7 @@ class _Ring(torch.autograd.Function):
             pair = coming.wait() if coming is not None else pair
         assert sent is not None
         of_k, of_v = sent.wait().split(ctx.widths, dim=-1)
-        return of_q.to(q.dtype), of_k, of_v, _of_sinks(sinks, gradient, out, lse), None, None
+        return of_q.to(q.dtype), of_k, of_v, of_sinks(sinks, gradient, out, lse), None, None
 
 
 def _blocks(
@@ -166,43 +167,6 @@ class _Passed:
         return self.came
 
 
-# ── Blocks of keys ────────────────────────────────────────────────────────────
-
-
-class _Merged:
-    """Attention over more and more keys: outputs of blocks, joined by their log-sum-exp."""
-
-    def __init__(self, q: Tensor, width: int) -> None:
-        self.dtype, shape = q.dtype, q.shape[:-1]
-        self.out = q.new_zeros(*shape, width, dtype=wide(q.dtype))
-        self.lse = torch.full(shape, -torch.inf, dtype=self.out.dtype, device=q.device)
-
-    def add(self, rows: slice, out: Tensor, lse: Tensor) -> None:
-        """What the queries `rows` see besides: `out` [b, heads, rows, e], `lse` [b, heads, rows]"""
-        before, lse = self.lse[:, :, rows], lse.to(self.lse.dtype)
-        both = torch.logaddexp(before, lse)
-        kept = self.out[:, :, rows] * (before - both).exp().unsqueeze(-1)
-        self.out[:, :, rows] = kept + out * (lse - both).exp().unsqueeze(-1)
-        self.lse[:, :, rows] = both
-
-    def done(self, sinks: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Output and log-sum-exp, in which sinks count."""
-        lse = self.lse
-        if sinks is not None:
-            lse = torch.logaddexp(lse, sinks.to(lse.dtype)[:, None])
-            self.out *= (self.lse - lse).exp().unsqueeze(-1)
-        return self.out.to(self.dtype), lse
-
-
-def _of_sinks(sinks: Tensor | None, gradient: Tensor, out: Tensor, lse: Tensor) -> Tensor | None:
-    """A sink's share of the softmax takes from the output what it has, and gives nothing."""
-    if sinks is None:
-        return None
-    share = (sinks.to(lse.dtype)[:, None] - lse).exp()
-    taken = (gradient.to(lse.dtype) * out).sum(-1)
-    return -(share * taken).sum((0, 2)).to(sinks.dtype)
-
-
 # ── All keys at once ──────────────────────────────────────────────────────────
 
 
@@ -238,7 +202,7 @@ class _Gathered(torch.autograd.Function):
         own = torch.cat([k, v], dim=-1)
         ctx.axis, ctx.widths = axis, (k.shape[-1], v.shape[-1])
         whole = _gather(own, axis)
-        found = _Merged(q, v.shape[-1])
+        found = Merged(q, v.shape[-1])
         for rows, columns in _before(q.shape[2], axis):
             keys, values = whole[:, :, columns].split(ctx.widths, dim=-1)
             found.add(rows, *block(q[:, :, rows], keys, values, causal=True))
@@ -267,8 +231,8 @@ class _Gathered(torch.autograd.Function):
             of_q.append(mine.to(q.dtype))
             of_whole[:, :, columns] += torch.cat([of_keys, of_values], dim=-1)
         of_k, of_v = _scatter(of_whole.to(own.dtype), ctx.axis).split(ctx.widths, dim=-1)
-        of_sinks = _of_sinks(sinks, gradient, out, lse)
-        return torch.cat(of_q, dim=2), of_k, of_v, of_sinks, None
+        taken = of_sinks(sinks, gradient, out, lse)
+        return torch.cat(of_q, dim=2), of_k, of_v, taken, None
 
 
 class _Again(torch.autograd.Function):
@@ -305,9 +269,9 @@ class _Again(torch.autograd.Function):
             keys, values = given[1].split(ctx.widths, dim=-1)
             of = None if sinks is None else given[2]
             out = attention.fused(given[0], keys, values, sinks=of, **ctx.asked)
-        of_q, of_whole, *of_sinks = torch.autograd.grad(out, given, gradient)
+        of_q, of_whole, *taken = torch.autograd.grad(out, given, gradient)
         of_k, of_v = _scatter(of_whole, ctx.axis).split(ctx.widths, dim=-1)
-        return of_q, of_k, of_v, *(of_sinks or [None]), None, None, None, None
+        return of_q, of_k, of_v, *(taken or [None]), None, None, None, None
 
 
 def _before(tokens: int, axis: Axis) -> list[tuple[slice, slice]]:

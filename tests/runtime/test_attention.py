@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 torch = pytest.importorskip("torch")
-from parlay.runtime import attention  # noqa: E402
+from parlay.runtime import attention, blocks, flex  # noqa: E402
 from torch.nn.attention import flex_attention  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -102,10 +102,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
 
     torch._dynamo.reset()  # what was compiled for tests before counts towards a limit
     counter = CompileCounterWithBackend("aot_eager")
-    flex = torch.compile(flex_attention.flex_attention, dynamic=False, backend=counter)
+    kernel = torch.compile(flex_attention.flex_attention, dynamic=False, backend=counter)
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *_: None)
-    monkeypatch.setattr(attention, "_on_gpu", lambda _: True)
-    monkeypatch.setattr(attention, "_flex", lambda: flex)
+    monkeypatch.setattr(flex, "on_gpu", lambda _: True)
+    monkeypatch.setattr(flex, "compiled", lambda: kernel)
     return counter
 
 
@@ -140,26 +140,26 @@ def test_a_bent_block_by_flex_attention(case: str, monkeypatch: pytest.MonkeyPat
     torch.manual_seed(5)
     asked = dict(BENDS[case])
     slopes = torch.linspace(0.01, 0.2, 4, dtype=torch.float64) if asked.pop("slopes", 0) else None
-    bend = attention.Bend(range(100, 170), slopes=slopes, **asked)
+    bend = blocks.Bend(range(100, 170), slopes=slopes, **asked)
     q, out, gradient = (torch.randn(2, 4, 70, 16, dtype=torch.float64) for _ in range(3))
     k, v = (torch.randn(2, 2, 70, 16, dtype=torch.float64) for _ in range(2))
     assert bend.seen
-    ours, mine = attention.block(q, k, v, bend=bend)
+    ours, mine = blocks.block(q, k, v, bend=bend)
     lse = torch.logaddexp(mine, torch.randn(2, 4, 70, dtype=torch.float64))
-    found = attention.block_gradients(gradient, q, k, v, out, lse, bend=bend)
-    monkeypatch.setattr(attention, "_on_gpu", lambda _: False)
-    theirs, other = attention.block(q, k, v, bend=bend)
-    wanted = attention.block_gradients(gradient, q, k, v, out, lse, bend=bend)
+    found = blocks.block_gradients(gradient, q, k, v, out, lse, bend=bend)
+    monkeypatch.setattr(flex, "on_gpu", lambda _: False)
+    theirs, other = blocks.block(q, k, v, bend=bend)
+    wanted = blocks.block_gradients(gradient, q, k, v, out, lse, bend=bend)
     for one, two in zip((ours, mine, *found), (theirs, other, *wanted), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
 
 
 def test_a_block_that_no_query_sees() -> None:
     rows = range(100, 170)
-    assert not attention.Bend(rows, range(70), window=31).seen
-    assert attention.Bend(rows, range(70), window=32).seen
-    assert not attention.Bend(rows, range(170, 240)).seen
-    assert attention.Bend(rows, range(169, 240)).seen
+    assert not blocks.Bend(rows, range(70), window=31).seen
+    assert blocks.Bend(rows, range(70), window=32).seen
+    assert not blocks.Bend(rows, range(170, 240)).seen
+    assert blocks.Bend(rows, range(169, 240)).seen
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -167,12 +167,12 @@ def test_flash_operators_take_what_a_block_gives_them(
     causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a GPU: of shapes alone, heads of 12 and 20 features among them."""
-    monkeypatch.setattr(attention, "_by_flash", lambda _: True)
+    monkeypatch.setattr(blocks, "_by_flash", lambda _: True)
     shapes = [(2, 6, 5, 12), (2, 3, 7, 12), (2, 3, 7, 20)]
     q, k, v = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes)
-    out, lse = attention.block(q, k, v, causal=causal)
+    out, lse = blocks.block(q, k, v, causal=causal)
     assert (out.shape, lse.shape) == ((2, 6, 5, 20), (2, 6, 5))
-    found = attention.block_gradients(out, q, k, v, out, lse, causal=causal)
+    found = blocks.block_gradients(out, q, k, v, out, lse, causal=causal)
     assert [one.shape for one in found] == [q.shape, k.shape, v.shape]
 
 
@@ -197,9 +197,9 @@ def test_blocks_of_a_ring_have_one_kernel(compiled: CompileCounterWithBackend) -
     kinds and computes the ninth with all its scores."""
     q, k, v, out = (torch.randn(1, 2, 8, 4, dtype=torch.float64) for _ in range(4))
     for away in (0, 1, 3):
-        bend = attention.Bend(range(24, 32), range(24 - 8 * away, 32 - 8 * away), cap=1.5)
-        _, lse = attention.block(q, k, v, bend=bend)
-        attention.block_gradients(out, q, k, v, out, lse, bend=bend)
+        bend = blocks.Bend(range(24, 32), range(24 - 8 * away, 32 - 8 * away), cap=1.5)
+        _, lse = blocks.block(q, k, v, bend=bend)
+        blocks.block_gradients(out, q, k, v, out, lse, bend=bend)
     assert compiled.frame_count == 2
 
 
@@ -213,7 +213,7 @@ def test_plain_attention_needs_no_compiler(compiled: CompileCounterWithBackend) 
 @pytest.mark.parametrize("s", [64, 128, 200, 1024])
 @pytest.mark.parametrize("window", [None, 1, 127, 128, 129, 130, 256, 257, 5000])
 def test_blocks(s: int, window: int | None) -> None:
-    ours = attention._blocks(s, window, torch.device("cpu"))
+    ours = flex.block_mask(s, window, torch.device("cpu"))
     theirs = flex_attention.create_block_mask(ours.mask_mod, 1, 1, s, s, device="cpu")
     assert ours.shape == theirs.shape
     for kind in ("kv", "full_kv", "q", "full_q"):
@@ -229,7 +229,7 @@ def test_blocks(s: int, window: int | None) -> None:
 def test_blocks_of_some_rows(chunk: int, window: int | None) -> None:
     """Every block that a query sees into is there, and a block that counts as whole is."""
     rows, s = (range(chunk, 2 * chunk), range(6 * chunk, 7 * chunk)), 8 * chunk
-    ours = attention._blocks(2 * chunk, window, torch.device("cpu"), s, rows)
+    ours = flex.block_mask(2 * chunk, window, torch.device("cpu"), s, rows)
     at = torch.cat([torch.arange(one.start, one.stop) for one in rows])
     seen = (torch.arange(s) <= at[:, None]) & (at[:, None] - torch.arange(s) < (window or s))
     for i in range(-(-2 * chunk // 128)):

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from parlay.runtime import attention, context  # noqa: E402
+from parlay.runtime import attention, blocks, context, merged  # noqa: E402
 from parlay.runtime.axes import Grid  # noqa: E402
 from parlay.runtime.local import run_ranks  # noqa: E402
 from parlay.runtime.mesh import Axis, Mesh  # noqa: E402
@@ -59,12 +59,12 @@ def test_blocks_of_keys_merge_to_the_whole(kv_heads, group, borders, d, e) -> No
     total, rows = sum(borders), borders[-1]
     q, k, v, sinks, seed = leaves(1, kv_heads * group, kv_heads, total, d, e)
     q, seed = q[:, :, -rows:], seed[:, :, -rows:]
-    found, at, pieces = context._Merged(q, e), 0, []
+    found, at, pieces = merged.Merged(q, e), 0, []
     for size in borders:
         piece = slice(at, at + size)
         causal, at = at + size == total, at + size
         pieces.append((piece, causal))
-        found.add(slice(rows), *attention.block(q, k[:, :, piece], v[:, :, piece], causal=causal))
+        found.add(slice(rows), *blocks.block(q, k[:, :, piece], v[:, :, piece], causal=causal))
     out, lse = found.done(sinks)
     given = [x.clone().requires_grad_() for x in (q, k, v, sinks)]
     whole = attention.unfused(*given[:3], sinks=given[3], rows=[range(total - rows, total)])
@@ -72,14 +72,14 @@ def test_blocks_of_keys_merge_to_the_whole(kv_heads, group, borders, d, e) -> No
     gradients = torch.autograd.grad(whole, given, seed)
     of_q = torch.zeros_like(q)
     for piece, causal in pieces:
-        mine = attention.block_gradients(
+        mine = blocks.block_gradients(
             seed, q, k[:, :, piece], v[:, :, piece], out, lse, causal=causal
         )
         of_q += mine[0]
         torch.testing.assert_close(mine[1], gradients[1][:, :, piece], **CLOSE)
         torch.testing.assert_close(mine[2], gradients[2][:, :, piece], **CLOSE)
     torch.testing.assert_close(of_q, gradients[0], **CLOSE)
-    torch.testing.assert_close(context._of_sinks(sinks, seed, out, lse), gradients[3], **CLOSE)
+    torch.testing.assert_close(merged.of_sinks(sinks, seed, out, lse), gradients[3], **CLOSE)
 
 
 @given(n=st.integers(1, 5), chunk=st.integers(1, 4), folded=st.booleans())

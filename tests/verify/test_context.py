@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from parlay.compiler import pipeline  # noqa: E402
 from parlay.compiler.backends.torch.proof import proofs  # noqa: E402
-from parlay.runtime import context  # noqa: E402
+from parlay.runtime import context, merged  # noqa: E402
 
 from .proving import Edit, emitted, par, prove, replaced  # noqa: E402
 from .shapes import model  # noqa: E402
@@ -180,7 +180,7 @@ def home_too_early(self) -> torch.Tensor:
 
 
 KERNELS: dict[str, tuple[type, str, Callable, set[str]]] = {
-    "a merge without the log-sum-exp": (context._Merged, "add", unweighted, {"loss", "gradients"}),
+    "a merge without the log-sum-exp": (merged.Merged, "add", unweighted, {"loss", "gradients"}),
     "a ring that stands still": (context._Passed, "wait", home_too_early, {"loss", "gradients"}),
 }
 

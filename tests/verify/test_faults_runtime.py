@@ -80,7 +80,7 @@ FAULTS: dict[str, tuple[str, AbstractContextManager[Any], Edit | None, set[str]]
     ),
     "sinks without a gradient in a ring": (
         RING,
-        broken(context, "_of_sinks", lambda sinks, *_: torch.zeros_like(sinks)),
+        broken(context, "of_sinks", lambda sinks, *_: torch.zeros_like(sinks)),
         None,
         {"gradients"},
     ),
