@@ -53,6 +53,20 @@ IMBALANCE = 1.15
 """Busiest expert over the mean under a trained router; rows that force balance say so."""
 
 
+def gpu_named(words: str) -> str:
+    """The accelerator of the table that a cell means: `H200-SXM-141GB` --> `H200-SXM`.
+
+    A name that is not in the table is the first one that starts with its first word, on the same
+    kind of board where it says which; what starts like none stays as it is.
+    """
+    if words in NODES:
+        return words
+    first, *rest = words.upper().replace("_", "-").replace(" ", "-").split("-")
+    alike = [name for name in NODES if name.upper().split("-")[0] == first]
+    board = [name for name in alike if set(name.upper().split("-")[1:2]) & set(rest)]
+    return next(iter(board or alike), words)
+
+
 def task_of(row: Row) -> str:
     """`lora`, `sft` or `pretrain`."""
     words = row.get("notes", "").lower()
@@ -211,7 +225,7 @@ def _parallel(row: Row, base: Parallel, usual: Usual, model: Model, cluster: Clu
     if "ZB-V" in words and 2 * pp <= model.layers:
         schedule, chunks = Setting("zbv"), 2
     elif "ZB-1p" in words or "ZB-V" in words:  # the latter with ends of no layer
-        schedule = Setting("zero_bubble")
+        schedule, chunks = Setting("zero_bubble"), 1
     elif pp > 1 and chunks > 1:
         schedule = Setting("interleaved", {"chunks": chunks})
     else:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from parlay.compiler.layout import Layout, lay_out
 from parlay.compiler.spec.blocks import Spec
-from row_spec import NODES, spec_of, task_of
+from row_spec import NODES, gpu_named, spec_of, task_of
 from speeds import COUNTED, from_flops, speed
 from stacks import Row, stack_of, usual_of
 from words import modelled
@@ -72,10 +72,11 @@ def read(path: Path) -> list[Row]:
     """The rows of a file in the format of the published runs; a column left out is not stated."""
     with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
         found = csv.DictReader(file)
-        return [
+        rows = [
             dict.fromkeys(COLUMNS, "") | {k: (v or "").strip() for k, v in row.items() if k}
             for row in found
         ]
+    return [row | {"gpu": gpu_named(row["gpu"])} for row in rows]
 
 
 def case_of(row: Row) -> Case | str:

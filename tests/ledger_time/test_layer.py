@@ -135,3 +135,41 @@ def test_a_split_step_waits_by_its_own_halves(job: Job) -> None:
             if event.get("tid") == step.busiest and event.get("cat") in kinds:
                 assert event["dur"] / 1e6 == pytest.approx(kinds[event["cat"]], rel=1e-3)
     assert 0.33 > shares[0] > shares[1] > shares[2] > 0.05
+
+
+@pytest.mark.parametrize(
+    ("stack", "forward"),
+    [
+        ("megatron-2025", 2.7e-3),
+        ("megatron-2025-graphs", 0.4 * 2.7e-3),
+        ("megatron-2025-sequential", 2.7e-3 + 16 * 8 * 12e-6),
+    ],
+)
+def test_small_experts_wait_for_their_host(job: Job, stack: str, forward: float) -> None:
+    """Qwen3-30B of 128 experts over eight ranks, 64 tokens: 25 kernels ahead of those of the
+    router, twice as many in the backward, 12 us each."""
+    spec, layout = job(
+        model="qwen3-30b-a3b",
+        parallel="ep = 8",
+        seq=64,
+        train=f'stack = "{stack}", attention = flash',
+    )
+    mixed = price(spec, layout).pipeline.blocks[1]
+    assert mixed.forward == {"host": pytest.approx(forward + 25 * 12e-6)}
+    assert mixed.backward == {"host": pytest.approx(2 * (forward + 25 * 12e-6))}
+    assert mixed.seconds_forward == mixed.forward["host"]
+
+
+def test_large_experts_do_not(job: Job) -> None:
+    spec, layout = job(model="mixtral-8x7b", parallel="ep = 8", train='stack = "megatron-2025"')
+    assert "host" not in price(spec, layout).parts
+
+
+@pytest.mark.parametrize(
+    ("stack", "once"),
+    [("megatron-2025", False), ("megatron-2025-deepep", True), ("bridge-26.04-graphs", True)],
+)
+def test_a_token_goes_once_to_a_domain_by_a_word_of_the_stack(
+    job: Job, stack: str, once: bool
+) -> None:
+    assert efficiency.of(job(train=f'stack = "{stack}"')[0]).dispatch_once is once

@@ -24,9 +24,11 @@ MEDIANS = {
         "megatron_bridge": 0.13,
         "torchtitan": 0.14,
         "flagperf": 0.16,
+        "megatron_moe_zoo": 0.20,
+        "nemo_automodel": 0.20,
         "nanotron": 0.40,
     },
-    "by_class": {"dense_bf16": 0.05, "dense_fp8": 0.09, "finetune": 0.19, "moe": 0.26},
+    "by_class": {"dense_bf16": 0.05, "dense_fp8": 0.09, "finetune": 0.19, "moe": 0.18},
     "by_class_accelerator": {"dense_bf16/A100": 0.05, "dense_fp8/H100": 0.08},
 }
 """What holds with some room; a row of a class that does worse tells where the model is wrong."""
@@ -43,6 +45,11 @@ def figures() -> dict[str, Any]:
 def test_runs_that_no_fit_has_seen(figures: dict[str, Any], table: str) -> None:
     for name, most in MEDIANS[table].items():
         assert figures[table][name]["median"] < most, name
+
+
+@pytest.mark.slow
+def test_a_tenth_of_the_mixtures_at_most_is_far_off(figures: dict[str, Any]) -> None:
+    assert figures["by_class"]["moe"]["p90"] < 0.45
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
+import row_spec
 import rows
 from stacks import stack_of
 
@@ -41,6 +42,8 @@ def row(**cells: str) -> dict[str, str]:
         ({"source_url": "https://github.com/mosaicml/llm-foundry"}, "llmfoundry"),
         ({"source_url": "https://huggingface.co/nanotron/old_bench"}, "torchtitan-eager"),
         ({"source_url": "https://github.com/NVIDIA/NeMo", "notes": "task=LoRA"}, "nemo-24-lora"),
+        ({"notes": "Megatron-Core 2025, HybridEP, CUDA graphs"}, "megatron-2025-deepep-graphs"),
+        ({"notes": "Megatron-Core 2025, no CUDA graphs"}, "megatron-2025"),
         ({}, "megatron-2022"),
     ],
 )
@@ -116,3 +119,61 @@ def test_a_zero_bubble_v_of_more_chunks_than_layers_is_priced_as_its_like() -> N
     for layers, name in (("126", "zero_bubble"), ("128", "zbv")):
         case = rows.case_of(given | {"layers": layers})
         assert isinstance(case, rows.Case) and case.spec.parallel.schedule.name == name
+
+
+@pytest.mark.parametrize(
+    ("gpu", "notes", "stack"),
+    [
+        ("GB200-NVL72", "26.04 NeMo Container", "bridge-26.04-graphs"),
+        ("B200", "26.04 NeMo Container", "bridge-26.04"),
+        ("B200", "25.09 NeMo Container; Qwen3 (tokendrop)", "bridge-25.09-graphs"),
+        ("H100-SXM-80GB", "25.09 NeMo Container; Qwen3 (tokendrop)", "bridge-25.09"),
+    ],
+)
+def test_recipes_replay_graphs_on_racks(gpu: str, notes: str, stack: str) -> None:
+    assert stack_of(row(source_group="megatron_bridge", gpu=gpu, notes=notes)) == stack
+
+
+DEEPSEEK = (
+    "layers=61 hidden=7168 ffn=2048 heads=128 kv_heads=128 experts=256 topk=8 seq=4096 gpus=256 "
+    "tp=2 pp=4 ep=64 micro_batch=1 global_batch_seqs=2048 step_time_s=34 recompute="
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "source", "kernel"),
+    [
+        ("GB200-NVL72", "dgxc", "math"),
+        ("H100-SXM-80GB", "dgxc", "flash"),
+        ("GB200-NVL72", "megatron_bridge", "flash"),
+    ],
+)
+def test_latents_had_no_fused_backward_on_blackwell(gpu: str, source: str, kernel: str) -> None:
+    """cuDNN 9.11 brought it; what a row states itself stands."""
+    given = row(source_group=source, notes="26.02", **cells_of(DEEPSEEK)) | {"gpu": gpu}
+    case, said = (rows.case_of(given | {"attention": words}) for words in ("", "flash 3"))
+    assert isinstance(case, rows.Case) and isinstance(said, rows.Case)
+    assert case.spec.train is not None and said.spec.train is not None
+    assert case.spec.train.attention == kernel and said.spec.train.attention == "flash"
+    assert (case.spec.train.recompute.name == "selective") is (kernel == "math")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("H200-SXM-141GB", "H200-SXM"),
+        ("H100 SXM5", "H100-SXM-80GB"),
+        ("h100-pcie", "H100-PCIe-80GB"),
+        ("GB300", "GB300-NVL72"),
+        ("MI300X-OAM", "MI300X"),
+        ("TPU v5p", "TPU v5p"),
+    ],
+)
+def test_an_accelerator_by_its_first_word(words: str, name: str) -> None:
+    assert row_spec.gpu_named(words) == name
+
+
+def test_a_zero_bubble_has_one_chunk_whatever_else_is_stated() -> None:
+    given = row(notes="schedule=ZB-1p", tokens_per_s_per_gpu="90", tp="1", gpus="8", pp="8")
+    case = rows.case_of(given | {"layers": "22", "vpp": "8"})
+    assert isinstance(case, rows.Case) and len(case.layout.stages) == 8
