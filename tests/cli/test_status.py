@@ -164,7 +164,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> str:
             break
         read += some
     os.close(ours)
-    child.wait(60)
+    child.wait(120)
     return read.decode()
 
 

@@ -25,7 +25,7 @@ def of_bash(text: str) -> list[list[str]]:
         [BASH, "-c", RUN + text],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=120,
         env={"PATH": "/bin:/usr/bin"},
     )
     return [line.split("\037")[:-1] for line in ended.stdout.split("\036")[:-1]]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-WAIT_S = 60
+WAIT_S = 120
 
 
 class Client:

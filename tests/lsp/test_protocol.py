@@ -91,15 +91,15 @@ def test_a_text_that_was_never_saved(client: Any) -> None:
 def test_the_end(start: Callable[..., Any]) -> None:
     client = start()
     client.notify("exit")
-    assert client.process.wait(30) == 1
+    assert client.process.wait(120) == 1
     client = start()
     client.process.stdin.close()
-    assert client.process.wait(30) == 1
+    assert client.process.wait(120) == 1
     client = start()
     client.request("shutdown")
     assert client.ask("textDocument/hover")["error"]["code"] == -32600
     client.notify("exit")
-    assert client.process.wait(30) == 0
+    assert client.process.wait(120) == 0
 
 
 def test_answers_are_of_the_protocols_types(client: Any, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -23,6 +24,13 @@ TINY = ROOT / "examples" / "tiny" / "tiny.par"
 def parlay(*arguments: str, timeout: int = 600) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "parlay.compiler.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+        return port
 
 
 def unigram_entropy() -> float:
@@ -60,7 +68,7 @@ def test_launch_script_starts_the_ranks(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PATH": f"{scripts}:{os.environ['PATH']}",
-        "MASTER_PORT": "29741",
+        "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
     }
     ran = subprocess.run(

@@ -139,7 +139,8 @@ def _slow(rank: int) -> None:
     health = Health(plan({"dp": 2, "pp": 2}), writes=rank == 2, device=torch.device("cpu"))
     health.effort.seconds()
     for step in range(3):
-        until = time.process_time() + (0.2 if rank == 1 else 0.01 if rank < 2 else 0.05)
+        # What else they do in three steps is to be little beside it.
+        until = time.process_time() + (0.2 if rank else 0.01)
         while time.process_time() < until:
             pass
         health.after(step, loss=torch.tensor(1.0), grad_norm=torch.tensor(1.0))
@@ -161,6 +162,7 @@ def _hangs(rank: int, *, stopped: bool) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(1))  # who starts late, or connects, is not what is waited for
     health = Health(plan({"dp": 3}, wait=3), writes=rank == 0, device=torch.device("cpu"))
     for step in range(3):
         for _ in health.over(step, [(torch.ones(1), torch.ones(1))] * 2):
@@ -175,11 +177,9 @@ def _hangs(rank: int, *, stopped: bool) -> None:
 def test_a_rank_that_others_wait_for_is_named(
     stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "ANSWER_S", 0.5)
-    began = time.monotonic()
+    monkeypatch.setattr(watchdog, "ANSWER_S", 1.5)
     with pytest.raises(RankFailure, match="exited with 1"):
-        run_ranks(lambda rank: _hangs(rank, stopped=stopped), 3, timeout=60, log_dir=tmp_path)
-    assert time.monotonic() - began < 30
+        run_ranks(lambda rank: _hangs(rank, stopped=stopped), 3, timeout=90, log_dir=tmp_path)
     told = "".join((tmp_path / f"rank-{rank}.log").read_text() for rank in range(3))
     [line] = [line for line in told.splitlines() if "nothing has moved" in line]
     culprit = "rank 2 says nothing" if stopped else "rank 2 is at test_health.py"

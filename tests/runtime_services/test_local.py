@@ -107,10 +107,10 @@ def test_hang_ends_by_the_limit_and_names_who_waits_and_where() -> None:
 
     start = time.monotonic()
     with pytest.raises(RankTimeout) as caught:
-        run_ranks(target, 3, timeout=3)
-    assert time.monotonic() - start < 60
+        run_ranks(target, 3, timeout=6)
+    assert time.monotonic() - start < 90
     assert caught.value.ranks == [0, 2]
-    assert caught.value.told() == "rank 0, rank 2 did not finish in 3 s"
+    assert caught.value.told() == "rank 0, rank 2 did not finish in 6 s"
     assert "in barrier" in caught.value.detail
     assert "in target" in caught.value.detail
 
@@ -131,7 +131,7 @@ def test_no_process_is_left_after_success_failure_or_hang(tmp_path: Path) -> Non
     with pytest.raises(RankFailure):
         run_ranks(lambda rank: target(rank, fails=True, hangs=True), 3, timeout=60)
     with pytest.raises(RankTimeout):
-        run_ranks(lambda rank: target(rank, fails=False, hangs=True), 3, timeout=1)
+        run_ranks(lambda rank: target(rank, fails=False, hangs=True), 3, timeout=3)
     pids = [int(file.name) for file in tmp_path.iterdir()]
     assert len(pids) >= 7
     assert not any(running(pid) for pid in pids)
@@ -170,8 +170,8 @@ def test_ranks_end_with_their_parent(
         pids = [int(file.name) for file in tmp_path.iterdir()]
         assert len(pids) == 2
         parent.send_signal(how)
-        parent.wait(timeout=20)
-    until = time.monotonic() + 5
+        parent.wait(timeout=60)
+    until = time.monotonic() + 60
     while any(running(pid) for pid in pids) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(running(pid) for pid in pids)

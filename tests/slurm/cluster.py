@@ -202,11 +202,11 @@ def _start(up: Cluster) -> None:
     _daemon(up, folder / "slurmctld.pid", "slurmctld", "-f", up.conf)
     for node in up.names[: up.daemons]:
         _daemon(up, folder / f"slurmd-{node}.pid", "slurmd", "-f", up.conf, "-N", node)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (idle := up.idle()) < up.daemons:
         if time.monotonic() > deadline:
             logs = "\n".join(path.read_text()[-800:] for path in folder.glob("*.log"))
-            raise TimeoutError(f"{idle} of {up.daemons} nodes are up after 30 s\n{logs}")
+            raise TimeoutError(f"{idle} of {up.daemons} nodes are up after 120 s\n{logs}")
         time.sleep(0.25)
 
 
@@ -220,7 +220,7 @@ def _daemon(up: Cluster, pid: Path, name: str, *options: object) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     if ended.returncode:
         raise RuntimeError(f"{name} ended with {ended.returncode}: {ended.stderr[-2000:]}")

@@ -147,5 +147,5 @@ def test_watch_ends_cleanly(tmp_path: Path, interruptible: Callable[[], object])
     while "zz" not in (line := process.stdout.readline()):
         assert line or process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0 and err == ""
