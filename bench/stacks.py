@@ -162,8 +162,9 @@ def _graphs(lower: str, row: Row) -> str:
 
 def _compiled(lower: str, address: str) -> str:
     """What torchtitan compiles; since 2025 the loss is a part of it."""
-    year = re.search(r"_(20\d\d)\d\d_", address)
-    loss = "-fused_loss" if year is not None and int(year[1]) >= 2025 else ""
+    dated = re.search(r"_(20\d\d)\d\d_", address)
+    year = int(dated[1]) if dated else year_of(lower)
+    loss = "-fused_loss" if year is not None and year >= 2025 else ""
     if "async" in lower:
         return f"-compile-async{loss}"
     return f"-compile{loss}" if "torch.compile" in lower else ""

@@ -180,6 +180,15 @@ def test_bytes_of_a_logit(stack: str, kept: int, passing: int, vocab: int) -> No
     assert found["logits while the loss runs"] == passing * 128 * vocab
 
 
+@pytest.mark.parametrize(("stack", "passing"), [("torchtitan", 12), ("megatron", 2)])
+def test_a_loss_in_parallel_holds_four_copies_of_its_logits(stack: str, passing: int) -> None:
+    """torch's backward of it: log-softmax (kept), zeros and ones, exponentials, their sum."""
+    [only] = memory(*job(text(stack=stack, parallel="tp = 2")))
+    found = lines(only)
+    assert found["probabilities of the loss"] == 4 * 128 * 128
+    assert found["logits while the loss runs"] == passing * 128 * 128
+
+
 @pytest.mark.parametrize(
     ("top_k", "ffn", "parallel", "visits", "features"),
     [
@@ -221,6 +230,19 @@ def test_selective_by_operator(model: str, parallel: str, features: int) -> None
     assert layer.kept_bytes == 2 * 128 * features + 4 * heads * 128
     named = account(*job(source.replace("selective", "selective(norm)"))).layers[0].kept_bytes
     assert named > layer.kept_bytes
+
+
+def test_experts_of_one_rank_exchange_nothing_that_is_kept() -> None:
+    """The policy keeps outputs of collectives: tokens sent and brought back, 2 a token, 64 wide."""
+    model = "experts { count = 8  top_k = 2  ffn = 96 }"
+    alone, spread = (
+        account(
+            *job(text(stack="torchtitan", model=model, parallel=p, train="recompute = selective"))
+        )
+        for p in ("", "ep = 4")
+    )
+    kept = [one.layers[-1].kept_bytes for one in (alone, spread)]
+    assert kept[1] - kept[0] == 2 * 2 * (2 * 128) * 64
 
 
 def test_a_generation_is_no_matter_of_memory() -> None:

@@ -24,5 +24,6 @@ def kept_bytes(sizes: Sizes, *, experts: bool) -> int:
     ]
     features = sum(products[::2]) + attention
     statistics = 4 * sizes.heads * tokens
-    collectives = 2 * width * routed(sizes) * model.hidden if experts else 0
+    exchanged = experts and sizes.parallel.ep > 1
+    collectives = 2 * width * routed(sizes) * model.hidden if exchanged else 0
     return stream + width * tokens * features + statistics + collectives

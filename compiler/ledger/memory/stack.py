@@ -91,9 +91,12 @@ TORCHTITAN: Final = Stack(
     gated=3,
     master_is_weights=True,
     operators=True,
+    loss_transient=12,
     source="torchtitan: FSDP2, compiled layers",
 )
-"""FSDP2 keeps the fp32 weights as the only copy and gathers them in bf16."""
+"""FSDP2 keeps the fp32 weights as the only copy and gathers them in bf16. Over tp the loss is
+PyTorch's loss_parallel: its backward has the log-softmax, a gradient of zeros and ones, the
+exponentials and their sum, each in fp32, at once (torch/distributed/tensor/parallel/loss.py)."""
 
 LLMFOUNDRY: Final = Stack(
     name="llmfoundry",
