@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parlay.reference.model import Config
+    from parlay.reference.config import Config
 
 
 def waves(config: Config, half: int, s: int) -> tuple[list[float], float]:
