@@ -14,6 +14,7 @@ from parlay.compiler.commands.calibrate_logs import Point, bus, largest, read
 from parlay.compiler.commands.calibration import calibration, doubtful, unused
 from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import failed, print_json
+from parlay.compiler.commands.reading import text_of
 from parlay.compiler.commands.rewrite import written
 from parlay.compiler.output import MADE_BY
 from parlay.dsl.diagnostics.cells import harmless
@@ -80,12 +81,9 @@ def from_logs(logs: Sequence[Path]) -> dict[str, Any] | str:
     points: list[Point] = []
     copies, name = [], None
     for path in logs:
-        try:
-            if path.stat().st_size > LARGEST_LOG:
-                return f"{path} is larger than {LARGEST_LOG >> 20} MiB"
-            text = path.read_text("utf-8", errors="replace")
-        except OSError as failure:
-            return f"{path} cannot be read: {failure.strerror}"
+        text, why = text_of(path, most=LARGEST_LOG)
+        if why:
+            return why
         log = read(text, name=path.name)
         if log.faults:
             return f"{path}: {log.faults[0]}"

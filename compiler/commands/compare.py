@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from parlay.compiler import pipeline
 from parlay.compiler.commands.printing import console as new_console
 from parlay.compiler.commands.printing import failed, has_figures, plain, priced, print_json
+from parlay.compiler.commands.reading import text_of
 from parlay.compiler.ledger.time import TimeLine, priceable, time_of
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 WARM_UP = 3
 """Steps at the start that are left out where there are more: allocation, compilation, caches."""
 LEAST = 0.1
+LARGEST = 1 << 30
+"""Bytes beyond which a file is no metrics of a run."""
 MOST_SECONDS = 1e15
 """What no figure of a step reaches: infinity, and integers past any float, are none."""
 
@@ -136,12 +139,9 @@ def read(path: Path) -> list[dict[str, Any]] | str:
 
     A last line without an end, as a run leaves it that is still writing or was ended, is left out.
     """
-    try:
-        text = path.read_text("utf-8")
-    except OSError as failure:
-        return f"{path} cannot be read: {failure.strerror}"
-    except UnicodeDecodeError:
-        return f"{path} is not UTF-8"
+    text, why = text_of(path, most=LARGEST)
+    if why:
+        return why
     whole = text.splitlines()
     found: list[dict[str, Any]] = []
     for number, line in enumerate(whole, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -159,3 +160,19 @@ def test_an_output_that_takes_no_more_is_no_fault_of_its_own(job: Path) -> None:
         )
     assert ended.returncode == 1
     assert ended.stderr == "parlay: the output cannot be written: No space left on device\n"
+
+
+# ── What others made ──────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("what", ["pipe", "/dev/zero", "/dev/null", "folder", "gone"])
+def test_what_is_no_file_keeps_nobody_waiting(parlay: Any, job: Path, what: str) -> None:
+    place = job.parent / what
+    if what == "pipe":
+        os.mkfifo(place)
+    elif what == "folder":
+        place.mkdir()
+    for command in (["compare", job, place], ["calibrate", "--from", place]):
+        ended = parlay(*command)
+        assert (ended.status, ended.out) == (1, "")
+        assert "is no plain file" in ended.err or "cannot be read" in ended.err
