@@ -44,7 +44,7 @@ from parlay.compiler import pipeline
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger.memory import RankClass, account
 from parlay.compiler.spec.resolve import Phase
-from parlay.runtime import attention, experts
+from parlay.runtime import experts, flex
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -280,9 +280,9 @@ def _imported(files: Mapping[str, str], folder: str) -> Iterator[Any]:
             patch.object(train, "must_be_finite", lambda *_, **__: None),
             patch.object(F, "rms_norm", _rms_norm),
             patch.object(F, "scaled_dot_product_attention", _dense),
-            patch.object(attention, "_on_gpu", lambda _: True),
-            patch.object(attention, "_flex", lambda: _flex),
-            patch.object(attention, "_blocks", lambda *_: None),
+            patch.object(flex, "on_gpu", lambda _: True),
+            patch.object(flex, "compiled", lambda: _flex),
+            patch.object(flex, "block_mask", lambda *_: None),
             patch.object(torch, "bincount", _bincount),
         ):
             yield train
