@@ -91,7 +91,7 @@ def test_the_folder_says_what_to_do_first(tmp_path: Path) -> None:
     files = pipeline.emit(checked, "torch").files_of("torch")
     plan = json.loads(files["plan.json"])
     assert plan["data"] == {"format": "text", "path": "text", "tokenizer": "tokenizer"}
-    assert "`python -m parlay.runtime.prepare .`" in files["launch.sh"]
+    assert "\npython -m parlay.runtime.prepare .\n" in files["launch.sh"]
     assert {"parlay/runtime/prepare.py", "parlay/runtime/tokenizing.py"} <= set(vendored(files))
 
     checked = job(tmp_path, 'path = "t.bin", format = tokens, tokenizer = "tokenizer"')

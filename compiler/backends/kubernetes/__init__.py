@@ -23,7 +23,7 @@ from parlay.compiler.backends.megatron import launch
 from parlay.compiler.backends.places import file_name
 from parlay.compiler.backends.render import Code, render
 from parlay.compiler.backends.slurm.batch import has_gpus
-from parlay.compiler.backends.torch.plan import saves
+from parlay.compiler.backends.torch.plan import saves, tokenizes
 from parlay.compiler.backends.yaml_text import documents
 from parlay.compiler.layout import Layout
 from parlay.compiler.spec.resolve import Phase
@@ -116,6 +116,10 @@ def _manifest(
 
 
 def _start(phase: Phase, layout: Layout, options: Options, entry: str) -> str:
+    cluster = phase.spec.cluster
+    assert cluster is not None
+    # On several nodes tokens are made before, once.
+    makes = entry != "megatron" and tokenizes(phase.spec) and cluster.nodes == 1
     return render(
         "kubernetes/start.sh.j2",
         {
@@ -123,6 +127,7 @@ def _start(phase: Phase, layout: Layout, options: Options, entry: str) -> str:
             "workspace": Code(shlex.quote(options.workspace)),
             "code": Code(manifest.CODE),
             "entry": entry,
+            "tokenizes": makes,
             "several": layout.world > 1 or entry == "deepspeed",
             "resume": Code(" --resume" if entry == "deepspeed" and saves(phase.spec) else ""),
         },

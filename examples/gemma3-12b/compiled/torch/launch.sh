@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Starts gemma3-12b.par: 8 ranks on 1 node. Run it once on every node.
-# Once before, here: `python -m parlay.runtime.prepare .` makes tokens of the text.
 # `bash launch.sh --resume` goes on from the last save.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -14,6 +13,9 @@ export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-300}"
 
 # What is freed in one size is used again in others: units of weights, rows of experts.
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
+
+# Makes tokens of the text, unless that was done.
+python -m parlay.runtime.prepare .
 
 exec torchrun \
   --nnodes 1 \
