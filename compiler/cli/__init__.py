@@ -19,11 +19,14 @@ from parlay.compiler.cli.examples import shown
 
 __all__ = ["Objective", "app", "main"]
 
+HELP: Final = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(
     name="parlay",
     help="A compiler for parallel training layouts.",
     epilog="Exit status: 0 clean, 1 errors in the file, 2 wrong usage, 70 a fault of Parlay's own.",
     no_args_is_help=True,
+    context_settings=HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -53,7 +56,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 """In the order of `parlay --help`."""
 
 for name, command in COMMANDS.items():
-    app.command(name=name, epilog=shown(name))(command)
+    app.command(name=name, epilog=shown(name), context_settings=HELP)(command)
 
 
 def _version(wanted: bool) -> None:

@@ -25,6 +25,7 @@ def test_every_command_in_one_line(parlay: Any) -> None:
 def test_examples(name: str, parlay: Any) -> None:
     """They are shown line by line, and the command takes them."""
     told = parlay(name, "--help").out
+    assert parlay(name, "-h").out == told
     lines = told.partition("Examples:\n")[2].splitlines()
     assert [line.strip() for line in lines] == [f"parlay {line}" for line in EXAMPLES[name]]
     command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
