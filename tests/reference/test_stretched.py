@@ -14,8 +14,8 @@ transformers = pytest.importorskip("transformers")
 
 from parlay.compiler import pipeline  # noqa: E402
 from parlay.compiler.backends import stretched  # noqa: E402
-from parlay.compiler.backends.torch import plan  # noqa: E402
-from parlay.compiler.backends.torch.plan import rotary_dim  # noqa: E402
+from parlay.compiler.backends.torch import plan_model  # noqa: E402
+from parlay.compiler.backends.torch.plan_model import rotary_dim  # noqa: E402
 from parlay.compiler.backends.torch.proof import _bands  # noqa: E402
 from parlay.reference.model import Config  # noqa: E402
 from parlay.reference.waves import steepness, waves  # noqa: E402
@@ -116,7 +116,7 @@ def test_frequencies_and_factors(name: str, tmp_path: Path) -> None:
     else:
         make = getattr(stretch, model.rope_scaling.name)
         if make is stretch.longrope:
-            options = plan._stretched(model, model.rope_scaling, seq=SEQ)["longrope"]
+            options = plan_model._stretched(model, model.rope_scaling, seq=SEQ)["longrope"]
         ours = make(theta, r, Section(options, path="plan"), device=device)
     assert torch.allclose(ours, frequencies.double(), rtol=3e-6, atol=0)
     assert stretched.amplitude(model.rope_scaling) == pytest.approx(size, rel=1e-12)

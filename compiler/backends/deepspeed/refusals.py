@@ -9,7 +9,7 @@ from parlay.compiler.backends.complete import steps_of
 from parlay.compiler.backends.deepspeed.config import offloaded, on_cpus
 from parlay.compiler.backends.deepspeed.options import NEWEST, VERSIONS, version_of
 from parlay.compiler.backends.deepspeed.passed import passed
-from parlay.compiler.backends.torch.plan import windowed
+from parlay.compiler.backends.torch.plan_model import windowed
 from parlay.compiler.backends.torch.refusals import EXPRESSED as OF_TORCH
 from parlay.compiler.backends.torch.refusals import RECOMPUTED, value_at
 from parlay.compiler.backends.torch.refusals_data import data_refusals

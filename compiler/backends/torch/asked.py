@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from parlay.compiler.backends.places import placer
 from parlay.compiler.backends.render import Code
 from parlay.compiler.backends.stretched import amplitude, score_factor
-from parlay.compiler.backends.torch.plan import saves, windowed
+from parlay.compiler.backends.torch.plan import saves
+from parlay.compiler.backends.torch.plan_model import windowed
 from parlay.compiler.ledger.recipe import dtypes_of
 from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Parallel, Train
 from parlay.compiler.spec.resolve import Phase

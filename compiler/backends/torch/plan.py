@@ -9,11 +9,10 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from parlay.compiler.backends.places import file_name
-from parlay.compiler.backends.stretched import amplitude, score_factor, theta
-from parlay.compiler.backends.torch import hugging_face
+from parlay.compiler.backends.torch import hugging_face, plan_model
 from parlay.compiler.layout import Layout
 from parlay.compiler.ledger import communication, communication_context, flops, held, recipe
-from parlay.compiler.spec.blocks import Checkpoint, Experts, Model, Spec, Train
+from parlay.compiler.spec.blocks import Checkpoint, Model, Spec
 from parlay.compiler.spec.blocks.calibration import Calibration
 from parlay.compiler.spec.resolve import Phase
 from parlay.compiler.spec.schema import Setting
@@ -70,11 +69,11 @@ def plan_of(
             "padded_vocab": held.padded_vocab(spec),
             "norm_eps": model.norm_eps,
             "context": model.context,
-            "rotary_dim": rotary_dim(model),
-            "rope_theta": _theta(model, train),
+            "rotary_dim": plan_model.rotary_dim(model),
+            "rope_theta": plan_model.rope_theta(model, train),
             "logits_cap": model.softcap["logits"] if model.softcap else 0.0,
-            **_attention(model, train),
-            **({"experts": _experts(model.experts)} if model.experts is not None else {}),
+            **plan_model.attention(model, train),
+            **plan_model.experts_of(model),
         },
         "stages": [
             {
@@ -153,65 +152,6 @@ def _family(spec: Spec, model: Model) -> dict[str, Any]:
     return {"hugging_face": config} if train.weights or based or saves(spec) else {}
 
 
-def windowed(model: Model, train: Train) -> bool:
-    """Whether a window hides anything of a sequence."""
-    return model.window is not None and bool(model.window["size"] < train.seq)
-
-
-def _attention(model: Model, train: Train) -> dict[str, Any]:
-    """What attention is besides causal, and how far apart its positions are."""
-    found: dict[str, Any] = {}
-    if model.mla is not None:
-        found["mla"] = asdict(model.mla)
-    if model.position == "rope" and model.rope and model.rope["scaling"] != 1:
-        found["rope_scaling"] = model.rope["scaling"]
-    if model.position == "rope" and model.rope_scaling is not None:
-        found |= _stretched(model, model.rope_scaling, seq=train.seq)
-    if model.glu_clamp is not None:
-        found["glu_clamp"] = model.glu_clamp
-    if model.glu_offset:
-        found["glu_offset"] = model.glu_offset
-    if model.softcap and model.softcap["attention"]:
-        found["attention_cap"] = model.softcap["attention"]
-    if model.window and (windowed(model, train) or model.window_theta is not None):
-        said = model.window.options.items()
-        found["window"] = {name: value for name, value in said if value is not None}
-    return found
-
-
-AMPLITUDE: Final = ("mscale", "mscale_all_dim", "attention_factor")
-"""Options of YaRN of which one number of the plan is made, or two."""
-
-
-def _stretched(model: Model, asked: Setting, *, seq: int) -> dict[str, Any]:
-    """How features of different wave lengths are stretched; `dynamic` changes the base alone."""
-    found: dict[str, Any] = {}
-    if asked.name == "longrope":
-        used = "long" if seq > asked["original"] else "short"
-        found["longrope"] = {"factors": list(asked[used])}
-    elif asked.name != "dynamic":
-        found[asked.name] = {n: v for n, v in asked.options.items() if n not in AMPLITUDE}
-    if (wide := amplitude(asked)) != 1:
-        found["rope_amplitude"] = wide
-    if (steep := score_factor(model)) != 1:
-        found["score_factor"] = steep
-    return found
-
-
-def _theta(model: Model, train: Train) -> float | None:
-    if model.rope is None:
-        return None
-    turning = rotary_dim(model)
-    if turning is None or model.rope_scaling is None:
-        return float(model.rope["theta"])
-    return theta(model, seq=train.seq, turning=turning)
-
-
-CORRECTION_RATE: Final = 1e-3
-"""How far a correction of the router's scores moves in a step: DeepSeek-V3's (arXiv:2412.19437,
-section 4.2)."""
-
-
 COPIES: Final = {"replicate": "edp_replicate"}
 """An axis of the experts' grid in emitted code -> in a layout of several copies of the state: the
 ranks at the same place of each copy are those of all else."""
@@ -227,36 +167,6 @@ def _expert_mesh(layout: Layout, axes: tuple[str, ...]) -> dict[str, int]:
         axis: grid.size(name) if (name := COPIES.get(axis, axis)) in grid.axes else 1
         for axis in axes
     }
-
-
-def _experts(experts: Experts) -> dict[str, Any]:
-    """Sizes of a layer of experts; `shared_ffn` is the width of all shared ones together."""
-    found: dict[str, Any] = {
-        "count": experts.count,
-        "top_k": experts.top_k,
-        "ffn": experts.ffn,
-        "dense_layers": experts.dense_layers,
-        "every": experts.every,
-    }
-    if experts.shared:
-        found["shared_ffn"] = experts.shared * experts.shared_ffn
-    if experts.groups > experts.top_groups:
-        found |= {"groups": experts.groups, "top_groups": experts.top_groups}
-    if experts.router_bias:
-        found["correction_rate"] = CORRECTION_RATE
-    for name, usual in (("scale", 1.0), ("aux_loss", 0.0), ("z_loss", 0.0)):
-        if (value := getattr(experts, name)) != usual:
-            found[name] = value
-    return found
-
-
-def rotary_dim(model: Model) -> int | None:
-    """How many features of a head turn: the first ones; None where positions are not rotary."""
-    if model.position != "rope" or model.rope is None:
-        return None
-    if model.mla is not None:
-        return model.mla.rope_dim
-    return int(model.head_dim * model.rope["partial"])
 
 
 def replicates(spec: Spec) -> bool:

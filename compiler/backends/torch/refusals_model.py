@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from parlay.compiler.backends.torch.plan import rotary_dim
+from parlay.compiler.backends.torch.plan_model import rotary_dim
 from parlay.compiler.layout.stages import SPLITTING
 from parlay.compiler.spec.blocks import Model, Parallel, Train
 from parlay.compiler.spec.origins import Kind

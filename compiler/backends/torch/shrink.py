@@ -12,7 +12,7 @@ from itertools import combinations, product
 from math import lcm, prod
 from typing import Final
 
-from parlay.compiler.backends.torch.plan import rotary_dim, windowed
+from parlay.compiler.backends.torch.plan_model import rotary_dim, windowed
 from parlay.compiler.backends.torch.refusals_experts import copies_agree
 from parlay.compiler.layout import Stage
 from parlay.compiler.layout.orders import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from parlay.compiler.backends.render import Code
-from parlay.compiler.backends.torch import copied, expert_state, train_head
+from parlay.compiler.backends.torch import copied, expert_state, train_head, train_weights
 from parlay.compiler.backends.torch.structure import Structure
 from parlay.compiler.backends.torch.wrap import call
 from parlay.compiler.spec.origins import Kind
@@ -46,7 +46,7 @@ def context(structure: Structure) -> dict[str, Any]:
         "experts_reduced_for": Code(expert_state.reduced_for(structure)),
         "model_class": Code("Chunks" if chunked else structure.class_name),
         "gradients_class": Code(_gradients(structure)),
-        "weights_class": Code(_weights(structure)),
+        "weights_class": Code(train_weights.weights_class(structure)),
         "shares_whole": structure.sp or (structure.tp and structure.adapted),
         "whole_says": Code(
             f"{at('train.lora')}: a rank has a share of the gradients of what tp leaves whole."
@@ -56,7 +56,7 @@ def context(structure: Structure) -> dict[str, Any]:
         ),
         "based": structure.based,
         "keeps_frozen": structure.keeps_frozen,
-        "frozen_class": Code(_frozen(structure)),
+        "frozen_class": Code(train_weights.frozen_class(structure)),
         "gathered": Code(structure.gathered),
         "scatters": structure.scatters,
         "gathers": structure.gathers,
@@ -67,9 +67,9 @@ def context(structure: Structure) -> dict[str, Any]:
         "all_gather": Code(_all_gather(structure)),
         "gathers_again": bool(_all_gather(structure)) and (structure.saves or structure.pretrained),
         "gathered_again": Code(_all_gather(structure).replace("job.mesh", "mesh")),
-        "model_built": [Code(line) for line in _model_built(structure)],
-        "weights_built": [Code(line) for line in _weights_built(structure)],
-        "filled": [Code(line) for line in _filled(structure)],
+        "model_built": [Code(line) for line in train_weights.model_built(structure)],
+        "weights_built": [Code(line) for line in train_weights.weights_built(structure)],
+        "filled": [Code(line) for line in train_weights.filled(structure)],
         "shared": [tuple(map(Code, pair)) for pair in copied.summed(structure)],
         "last_stage": Code(ends),
         "mirrored": structure.mirrored,
@@ -214,78 +214,6 @@ def _piece(structure: Structure) -> str:
 def _of_batch(structure: Structure) -> list[str]:
     """The degrees that share a global batch."""
     return [f"parallel.{axis}" for axis in structure.batch_axis.split("_") if axis]
-
-
-def _model_built(structure: Structure) -> list[str]:
-    """The model of this rank, on the meta device."""
-    return [*_modules(structure), *(["freeze(model)"] if structure.adapted else [])]
-
-
-def _modules(structure: Structure) -> list[str]:
-    arguments = "plan, mesh" if structure.model_meets else "plan"
-    if structure.chunked:
-        return [
-            "own = [stage for stage in plan.stages if stage.stage == mesh.pp.rank]",
-            f"model = Chunks(Stage({arguments}, stage=stage) for stage in own)",
-        ]
-    if structure.pp:
-        return [f"model = Stage({arguments}, stage=plan.stages[mesh.pp.rank])"]
-    return [f"model = Model({arguments})"]
-
-
-def _weights_built(structure: Structure) -> list[str]:
-    arguments = ["model", "dtype=compute"]
-    arguments.append("device=mesh.device" if structure.mesh else "device=device")
-    arguments += ["cut=CUT"] if structure.tp else []
-    arguments += [copies] if (copies := copied.argument(structure)) else []
-    axis = f"mesh.{structure.shard_axis}"
-    if structure.adapted:
-        named = "frozen = " if structure.keeps_frozen else ""
-        units = [f"axis={axis}", "gathers=True"] if structure.gathers else []
-        dealt = expert_state.dealt(structure)
-        given = [*arguments, "trained=False", *units]
-        if dealt and structure.gathers:
-            given += ["dealt=dealt", *["experts=mesh.edp"] * structure.expert_zero]
-        if dealt and not structure.gathers:
-            frozen = expert_state.frozen(structure, given, named=structure.based)
-        else:
-            kind = "UnitWeights" if structure.gathers else "Weights"
-            frozen = call(f"{named}{kind}(", given, indent=4)
-        padded = [f"multiple={axis}.size"] if structure.zero else []
-        arguments = [*arguments, "trained=True", *padded]
-        return [*dealt, *frozen, *call("weights = Weights(", arguments, indent=4)]
-    dealt = expert_state.dealt(structure)
-    if structure.scatters:
-        arguments += [f"axis={axis}", f"gathers={structure.gathers}"]
-        arguments += ["dealt=dealt"] if dealt else []
-        arguments += ["experts=mesh.edp"] if structure.expert_zero else []
-        return [*dealt, *call("weights = UnitWeights(", arguments, indent=4)]
-    arguments += [f"multiple={axis}.size"] if structure.zero else []
-    if structure.parted:
-        return [*dealt, *expert_state.weights(structure, arguments)]
-    return call("weights = Weights(", arguments, indent=4)
-
-
-def _filled(structure: Structure) -> list[str]:
-    arguments = ["model", "plan=plan"]
-    arguments += ["cut=CUT", "axis=mesh.tp"] if structure.tp else []
-    arguments += [copies] if (copies := copied.argument(structure, axes=("kv",))) else []
-    arguments += ["dealt=dealt"] if structure.experts is not None else []
-    arguments += [f"gathered={structure.gathered}.drawn"] if structure.gathers else []
-    return call("init.fill(", arguments, indent=4)
-
-
-def _frozen(structure: Structure) -> str:
-    """The class of the weights under adapters."""
-    if structure.gathers:
-        return "UnitWeights"
-    return "Weights" if structure.experts is None else "WeightParts"
-
-
-def _weights(structure: Structure) -> str:
-    if structure.parted:
-        return "WeightParts"
-    return "UnitWeights" if structure.scatters else "Weights"
 
 
 def _optimizer(structure: Structure) -> list[str]:
