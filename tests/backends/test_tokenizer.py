@@ -85,6 +85,29 @@ def test_told_at_the_field(data: str, tmp_path: Path) -> None:
     assert told.message == f"target torch cannot express {REFUSED[data]}"
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"added_tokens": [{"id": Infinity}], "model": {"vocab": {}}}',
+        '{"added_tokens": [{"id": "1e"}], "model": {"vocab": {}}}',
+        '{"added_tokens": 3, "model": {"vocab": {}}}',
+        '{"added_tokens": null, "model": {"vocab": 3}}',
+        "[" * 100_000,
+        "[]",
+        "",
+    ],
+)
+def test_a_file_that_is_another(said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(said)
+    (told,) = job(tmp_path, 'path = "text", tokenizer = "t.json"').errors
+    assert told.message == "target torch cannot express a tokenizer that is no `tokenizer.json`"
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    long = "x" * 5000
+    assert not job(tmp_path, f'path = "text", tokenizer = "{long}"').errors
+
+
 def test_the_folder_says_what_to_do_first(tmp_path: Path) -> None:
     checked = job(tmp_path, TEXT)  # the tokenizer is not here: it is looked at before training
     assert not checked.errors

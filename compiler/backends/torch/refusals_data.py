@@ -89,8 +89,11 @@ def tokenizer_of(path: Path, file: str) -> Path | None:
     that of the job's file."""
     for base in (Path(), Path(file).parent):
         for found in (base / path / FILE, base / path):
-            if found.is_file():
-                return found
+            try:
+                if found.is_file():
+                    return found
+            except OSError:  # a name that no file can have
+                continue
     return None
 
 
@@ -102,5 +105,5 @@ def tokens_of(path: Path) -> int | None:
         vocab = said["model"]["vocab"]
         known = map(int, vocab.values()) if isinstance(vocab, Mapping) else range(len(vocab))
         return max([*added, max(known, default=-1)]) + 1
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
         return None
