@@ -188,7 +188,7 @@ def test_another_machine_s_figures(tmp_path: Path) -> None:
     assert [each.message for each in told] == [
         "bf16.rate is 701 TFLOP/s, but cluster.node.gpu.bf16 says 312 TFLOP/s"
     ]
-    assert told[0].notes[-1].startswith("copy: 2.9e+12 / 2.039e+12")
+    assert told[0].notes[-1].startswith("copy: 2.9 TB/s / 2.04 TB/s")
 
 
 def test_the_hash_of_the_spec_has_it(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ TEXT = (
     "train {{ seq = 1Ki, micro_batch = 8, global_batch = 128, steps = 10\n"
     "  lr_schedule = cosine{weights} }}\n{rest}\n"
 )
+DATA = "data { format = text }"
 FIVE = {"parallel": "tp = 5, sequence_parallel = off, dp = 2", "inside": " { gpus = 5 }"}
 Compile = Callable[..., tuple[dict[str, Any], dict[str, Any]]]
 
@@ -275,7 +276,7 @@ def test_what_is_asked_for_beside_it_is_started(tmp_path: Path, parlay: Callable
 )
 def test_what_is_refused(tmp_path: Path, option: str, code: str) -> None:
     path = tmp_path / "job.par"
-    path.write_text(text(rest=target(option)))
+    path.write_text(text(rest=f"{DATA}\n{target(option)}"))
     [said] = [
         each for each in pipeline.check(path, ("kubernetes",)).diagnostics if each.code[0] == "B"
     ]
@@ -296,7 +297,7 @@ def test_what_the_code_cannot_express_is_told_at_its_field(tmp_path: Path) -> No
 
 def test_what_the_cluster_brings_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "job.par"
-    path.write_text(text(rest='checkpoint { path = "saves", every = 5 }'))
+    path.write_text(text(rest=f'checkpoint {{ path = "saves", every = 5 }}\n{DATA}\n'))
     [said] = [
         each for each in pipeline.check(path, ("kubernetes",)).diagnostics if each.code[0] == "B"
     ]
