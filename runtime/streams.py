@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import struct
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from parlay.runtime.documents import by_end
 
 TEXT_END = 256
 TEXT_VOCAB = 257
+
+Integers = np.ndarray[Any, Any]
+
+INDEXED = 1 << 22
+"""Entries of an index that are looked through at once."""
 
 MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 8: "uint16"}
@@ -40,13 +46,13 @@ class TokenStream:
     vocab: int | None = None
     end: int | None = None
     pad: int | None = None
-    bounds: np.ndarray[Any, Any] | None = None  # of documents, where the format has them
+    bounds: Callable[[], np.ndarray[Any, Any] | None] | None = None  # of documents, where asked for
 
 
 def bounds_of(stream: TokenStream) -> np.ndarray[Any, Any]:
     """Where documents begin and end."""
-    if stream.bounds is not None:
-        return stream.bounds
+    if stream.bounds is not None and (found := stream.bounds()) is not None:
+        return found
     if stream.end is None:
         raise DataError(
             f"{stream.source} does not say where documents end, which `packing = off` needs: "
@@ -137,27 +143,30 @@ def read_megatron(path: Path) -> TokenStream:
     stem = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
     # A dataset's name may hold dots (`c4_text.v2`), which with_suffix would take for a suffix.
     index_file, tokens_file = Path(f"{stem}.idx"), Path(f"{stem}.bin")
-    raw = _existing(index_file).read_bytes()
     header = struct.Struct("<QBQQ")
     at = len(MEGATRON_MAGIC)
-    if raw[:at] != MEGATRON_MAGIC or len(raw) < at + header.size:
+    with _existing(index_file).open("rb") as file:
+        begins = file.read(at + header.size)
+    if begins[:at] != MEGATRON_MAGIC or len(begins) < at + header.size:
         raise DataError(f"{index_file} is not a Megatron index: it does not begin with MMIDIDX")
-    version, code, sequences, documents = header.unpack_from(raw, at)
+    version, code, sequences, documents = header.unpack_from(begins, at)
     if version != 1 or code not in MEGATRON_DTYPES:
         raise DataError(f"{index_file}: version {version}, dtype code {code} cannot be read")
     at += header.size
+    # Mapped, so that the ranks of a node have one copy of what may be gigabytes.
+    raw = np.memmap(index_file, dtype=np.uint8, mode="r")
     if len(raw) < at + sequences * 12 + documents * 8:
         raise DataError(
             f"{index_file} is cut short: {sequences} sequences and {documents} document bounds "
             f"take {at + sequences * 12 + documents * 8} bytes, the file has {len(raw)}"
         )
-    lengths = np.frombuffer(raw, dtype="<i4", count=sequences, offset=at).astype(np.int64)
+    lengths = np.frombuffer(raw, dtype="<i4", count=sequences, offset=at)
     offsets = np.frombuffer(raw, dtype="<i8", count=sequences, offset=at + sequences * 4)
     dtype = np.dtype(MEGATRON_DTYPES[code]).newbyteorder("<")
-    ends = np.cumsum(lengths) * dtype.itemsize
-    if not np.array_equal(offsets, ends - lengths * dtype.itemsize):
+    if not _follow(offsets, lengths, dtype.itemsize):
         raise DataError(f"{index_file}: the sequences do not follow one another in the .bin file")
-    expected, found = int(ends[-1]) if sequences else 0, _existing(tokens_file).stat().st_size
+    expected = int(offsets[-1]) + int(lengths[-1]) * dtype.itemsize if sequences else 0
+    found = _existing(tokens_file).stat().st_size
     if expected != found:
         raise DataError(
             f"{tokens_file} has {found} bytes; the sequences of {index_file.name} "
@@ -167,14 +176,27 @@ def read_megatron(path: Path) -> TokenStream:
     return TokenStream(
         tokens=_memmap(tokens_file, dtype),
         source=str(tokens_file),
-        bounds=_of_documents(firsts, np.concatenate([[0], np.cumsum(lengths)])),
+        bounds=lambda: _of_documents(firsts, offsets // dtype.itemsize, expected // dtype.itemsize),
     )
 
 
-def _of_documents(firsts: np.ndarray[Any, Any], starts: np.ndarray[Any, Any]) -> Any:
+def _follow(offsets: Integers, lengths: Integers, width: int) -> bool:
+    """Whether each sequence begins where the one before it ends, a piece of them at a time."""
+    for at in range(0, len(offsets), INDEXED):
+        ends = offsets[at : at + INDEXED] + lengths[at : at + INDEXED].astype(np.int64) * width
+        after = offsets[at + 1 : at + INDEXED + 1]
+        if not np.array_equal(ends[: len(after)], after):
+            return False
+    return not len(offsets) or int(offsets[0]) == 0
+
+
+def _of_documents(firsts: Integers, starts: Integers, stop: int) -> Integers | None:
     """Where documents begin, by their first sequences; None where these do not say it."""
-    ascend = bool(len(firsts)) and firsts[0] == 0 and firsts[-1] == len(starts) - 1
-    return starts[firsts] if ascend and bool((np.diff(firsts) >= 0).all()) else None
+    ascend = bool(len(firsts)) and firsts[0] == 0 and firsts[-1] == len(starts)
+    if not ascend or not bool((np.diff(firsts) >= 0).all()):
+        return None
+    found: Integers = np.append(starts, stop)[firsts]
+    return found
 
 
 def _memmap(path: Path, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

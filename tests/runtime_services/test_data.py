@@ -18,7 +18,7 @@ np = pytest.importorskip("numpy")
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from parlay.runtime import data  # noqa: E402
+from parlay.runtime import data, streams  # noqa: E402
 from parlay.runtime.data import DataError, Loader  # noqa: E402
 from parlay.runtime.order import permuted  # noqa: E402
 from parlay.runtime.plan import Plan  # noqa: E402
@@ -360,4 +360,18 @@ def test_megatron_pairs_that_do_not_fit(tmp_path: Path) -> None:
     index.write_bytes(facts[:17] + b"\x07" + facts[18:])
     refused("version 1, dtype code 7 cannot be read", **fields)
     index.write_bytes(facts[:42] + struct.pack("<q", 2) + facts[50:])
+    refused("do not follow one another", **fields)
+
+
+@pytest.mark.parametrize("sequence", [0, 2, 3, 4])
+def test_a_megatron_index_is_looked_through_piece_by_piece(
+    sequence: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "INDEXED", 2)
+    stem = megatron(tmp_path / "d", [[1] * 20] * 5)
+    fields: dict[str, Any] = {"format": "megatron", "path": stem, "vocab": 100}
+    Loader(plan(**fields), rank=0, ranks=1)
+    index = Path(f"{stem}.idx")
+    facts, at = index.read_bytes(), 34 + 5 * 4 + sequence * 8
+    index.write_bytes(facts[:at] + struct.pack("<q", 40 * sequence + 2) + facts[at + 8 :])
     refused("do not follow one another", **fields)
