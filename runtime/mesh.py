@@ -160,7 +160,11 @@ def own_device() -> torch.device:
 
 
 def start(device: torch.device) -> None:
-    """Starts `torch.distributed`: NCCL on GPUs, gloo on CPUs. Does nothing where it runs."""
+    """Starts `torch.distributed`: NCCL on GPUs, gloo on CPUs. Does nothing where it runs.
+
+    No `device_id` is given: with it each group would have a communicator and its memory at once,
+    also one that nothing is sent in.
+    """
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
