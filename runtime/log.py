@@ -55,8 +55,10 @@ class Log:
             out.mkdir(parents=True, exist_ok=True)
             path = out / "metrics.jsonl"
             kept = lines_before(path, start)
-            self.file = path.open("w", encoding="utf-8", buffering=1)
-            self.file.writelines(kept)
+            anew = path.with_suffix(".tmp")
+            anew.write_text("".join(kept), encoding="utf-8")
+            anew.replace(path)  # a run that is killed here has lost no line
+            self.file = path.open("a", encoding="utf-8", buffering=1)
             if plan.log.get("tensorboard", False):
                 self.board = board(out / "tensorboard", start)
         self.since, self.pending = time.perf_counter(), 0

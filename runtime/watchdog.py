@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from parlay.runtime.axes import Grid
 from parlay.runtime.loss import Batch
-from torch.distributed import TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore
 
 TICK_S: Final = 15.0
 """How often a rank looks whether it is late, or asked; at most."""
@@ -151,16 +151,18 @@ class Watchdog:
         self.store.set("told", "")
 
 
-def store_of(world: int) -> TCPStore | None:
+def store_of(world: int) -> Store | None:
     """A connection of our own to the store that the ranks have met at; None for a rank alone.
 
-    That of the process group may be held by the very call that waits.
+    That of the process group may be held by the very call that waits. What ranks that torchrun has
+    started anew ask is no question of those before.
     """
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if world == 1 or not host or not port:
         return None
     try:
-        return TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=30))
+        store = TCPStore(host, int(port), is_master=False, timeout=timedelta(seconds=30))
+        return PrefixStore(f"watchdog/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     except Exception:
         return None  # each rank then tells of itself
 
