@@ -104,9 +104,8 @@ def checked(job: Job, targets: Iterable[str] = (), *, at: Quantity | None = None
     targets = tuple(targets)
     told = [*job.diagnostics]
     found = check_phases(job.phases, targets, broken=bool(job.errors))
-    # With a field that has no name here, what a layout weighs is another's: that would follow on.
-    unsure = any(weighs(each) for each in job.diagnostics)
-    told += (each for each in found if not unsure or each.code[0] not in WEIGHED)
+    unknown = {block for each in job.diagnostics if (block := weighs(each)) is not None}
+    told += (each for each in found if not _follows(each.code, unknown))
     if targets:
         from parlay.compiler.backends import refusals
 
@@ -118,6 +117,23 @@ def checked(job: Job, targets: Iterable[str] = (), *, at: Quantity | None = None
         ]
     told += _asserted(replace(job, diagnostics=tuple(told)), at)
     return Job(job.path, job.sources, job.phases, tuple(dict.fromkeys(told)))
+
+
+def _follows(code: str, unknown: set[str]) -> bool:
+    """Whether what a rule tells may follow from a field without a name in the blocks `unknown`.
+
+    What a layout weighs is then another's; what reads no layout is told, unless it reads that
+    block. The empty name stands for a block that is not known itself.
+    """
+    if not unknown or code[0] not in WEIGHED:
+        return False
+    from parlay.compiler.checks import rule
+
+    found = rule(code)
+    if found is None or "" in unknown:
+        return True
+    parts = {part for path in found.READS for part in path.split(".")}
+    return not parts.isdisjoint({"layout", "whole", "parallel", *unknown})
 
 
 def _asserted(job: Job, at: Quantity | None) -> Iterator[Diagnostic]:

@@ -95,3 +95,27 @@ def test_names_of_targets_and_phases(text: str, message: str, title: str | None)
     [found] = [each for each in told(f"{JOB}parallel {{ zero = 3 }}\n{text}\n") if "T" in each.code]
     assert found.message.startswith(message)
     assert [fix.title for fix in found.fixes] == ([f"write {title}"] if title else [])
+
+
+RECIPE = (
+    "seq = 8Ki, micro_batch = 1, global_batch = 64, steps = 100, "
+    "lr_schedule = cosine(warmup = 500), recompute = selective(experts)"
+)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "train", "codes"),
+    [
+        # The recipe's own faults stand, whatever the misspelled degree was meant to be.
+        ("tp = 8, sequence_paralel = on", RECIPE, ["T002", "W207", "W215"]),
+        # A misspelled field of the recipe may be what they follow from.
+        ("tp = 8", f"{RECIPE}, warm_up = 5", ["T002"]),
+        # What a layout weighs is not known without the field that has no name.
+        ("tp = 8, zero = 3, sequence_paralel = on", "", ["T002"]),
+    ],
+)
+def test_what_hangs_on_no_unknown_field_is_told(
+    parallel: str, train: str, codes: list[str]
+) -> None:
+    text = f"{JOB}parallel {{ {parallel} }}\n" + (f"train {{ {train} }}\n" if train else "")
+    assert sorted(each.code for each in told(text)) == codes

@@ -78,11 +78,14 @@ UNWEIGHED: Final = ("data", "checkpoint", "log", "target")
 """Blocks that memory and speed do not depend on."""
 
 
-def weighs(told: Diagnostic) -> bool:
-    """Whether what a layout weighs is not known for a name that a diagnostic calls unknown."""
-    if told.code == "T002":
-        return not told.message.startswith(tuple(f"`{block}` " for block in UNWEIGHED))
-    return told.code == "T001"
+def weighs(told: Diagnostic) -> str | None:
+    """The block whose field a diagnostic calls unknown, where what a layout weighs hangs on it;
+    empty where the block itself is unknown, None where nothing is."""
+    if told.code == "T001":
+        return ""
+    if told.code != "T002" or told.message.startswith(tuple(f"`{one}` " for one in UNWEIGHED)):
+        return None
+    return told.message.split("`")[1]
 
 
 def unknown_preset(kind: str, name: syntax.String, known: Sequence[str]) -> Diagnostic:
