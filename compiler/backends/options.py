@@ -30,6 +30,13 @@ def set_option(subject: Subject, target: str, name: str, text: str) -> tuple[Fix
     return (Fix(f"{name} = {text}", (edit,)),) if subject.editable else ()
 
 
+def add_option(subject: Subject, target: str, beside: str, name: str, text: str) -> tuple[Fix, ...]:
+    """The fix that gives an option that is not there a value, right after another."""
+    at = place(subject, target, beside)
+    edit = Edit(Span(at.file, at.end, at.end), f", {name} = {text}")
+    return (Fix(f"{name} = {text}", (edit,)),) if subject.editable else ()
+
+
 def contradictions(subject: Subject, target: str, code: str, table: Table) -> Iterator[Diagnostic]:
     """An error for each option that says other than the field it stands for."""
     for name, (path, expected) in table.items():

@@ -43,7 +43,7 @@ from collections.abc import Iterator
 
 from parlay.compiler.backends import options
 from parlay.compiler.checks import Subject
-from parlay.dsl.diagnostics import Diagnostic, Fix, error
+from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE = "B406"
 TITLE = "a fast dispatcher without the flexible one"
@@ -57,9 +57,11 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
     kind = options.asked(subject, "megatron", "moe_token_dispatcher_type")
     if backend is None or kind == "flex":
         return
-    fixes: tuple[Fix, ...] = ()
-    if kind is not None:
-        fixes = options.set_option(subject, "megatron", "moe_token_dispatcher_type", "flex")
+    other = "moe_token_dispatcher_type"
+    if kind is None:
+        fixes = options.add_option(subject, "megatron", name, other, "flex")
+    else:
+        fixes = options.set_option(subject, "megatron", other, "flex")
     yield error(
         CODE,
         f"`{backend}` needs `moe_token_dispatcher_type = flex`",

@@ -46,7 +46,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parlay.compiler.backends import options
-from parlay.compiler.checks import Subject, words
+from parlay.compiler.checks import Subject, fix, words
 from parlay.dsl.diagnostics import Diagnostic, error
 
 CODE = "B408"
@@ -65,6 +65,7 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         refused += [part for part in recompute.flags if part in ("norm", "activation")]
     if not refused:
         return
+    kept = ", ".join(part for part in recompute.flags if part not in refused)
     span, label = subject.label("train.recompute", f"not {words.listed(refused, 'or')}")
     yield error(
         CODE,
@@ -72,4 +73,5 @@ def check(subject: Subject) -> Iterator[Diagnostic]:
         span,
         label,
         help=["it recomputes core_attention, mlp, norm, activation and experts, or whole layers"],
+        fixes=fix.set_fields(subject, {"train.recompute": f"selective({kept})"}) if kept else (),
     )
