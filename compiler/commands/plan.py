@@ -16,7 +16,17 @@ from parlay.compiler.commands.printing import failed, print_json, refused, show
 from parlay.compiler.commands.rewrite import reason, rewrite
 from parlay.compiler.ledger.goodput import checkpoint_bytes
 from parlay.compiler.ledger.reload import Placed, reload
-from parlay.compiler.planner import MOST, Candidate, Plan, layouts, mfu, plan, settled, spelling
+from parlay.compiler.planner import (
+    DEGREES,
+    Candidate,
+    Plan,
+    degrees,
+    mfu,
+    plan,
+    settled,
+    spelling,
+)
+from parlay.compiler.planner.sets import Bound
 from parlay.compiler.spec.resolve import Phase
 from parlay.dsl.diagnostics.cells import harmless
 
@@ -69,11 +79,11 @@ def planned(phases: Sequence[Phase], name: str | None) -> list[Phase] | str:
             return "a plan needs a model, a cluster and `train`"
         if not each.open:
             continue
-        number = layouts(each)
-        if number > MOST:
+        number = degrees(each)
+        if number > DEGREES:
             where = "" if each.name == "main" else f' of phase "{each.name}"'
             return (
-                f"the open fields{where} leave {number:,} layouts, more than {MOST:,}: "
+                f"the open degrees{where} leave {number:,} combinations, more than {DEGREES:,}: "
                 "say more of some, as `auto in [1, 2, 4, 8]` or `auto <= 8`"
             )
         found.append(each)
@@ -163,37 +173,67 @@ def document(phases: Sequence[Phase], plans: Sequence[Plan]) -> dict[str, Any]:
 
 def entry(found: Plan) -> dict[str, Any]:
     """The plan of one phase."""
-    tally, best = found.tally, found.best
+    tally, best, gap = found.tally, found.best, found.gap
+    left = {} if gap is None else gap.values
     return {
         "phase": found.phase.name,
         "objective": best.objective,
         "searched": tally.searched,
+        "unsearched": tally.unsearched,
         "legal": tally.legal,
         "outdone": tally.outdone,
         "rejected": dict(tally.rejected.most_common()),
-        "best": _entry(best.top[0]) if best.top else None,
+        "exact": gap is None,
+        "at_least": None if gap is None else _bound(gap.least),
+        "best": _entry(found, best.top[0]) if best.top else None,
         "runners_up": [
-            {**_entry(each), "more": longer(each, best.top[0])} for each in best.top[1:]
+            {**_entry(found, each), "more": longer(each, best.top[0])} for each in best.top[1:]
         ],
         "pareto": [
-            {**_entry(each), "more": longer(each, best.top[0])} for each in best.fastest_first()
+            {
+                **_named(each.chosen),
+                **_figures(each),
+                "proven": gap is None or not gap.below(_taken(each)),
+                "more": longer(each, best.top[0]),
+            }
+            for each in (best.fastest_first() if best.top else ())
         ],
         "by_value": [
-            {"field": path, "value": value, **_figures(each)}
+            {
+                "field": path,
+                "value": value,
+                **_figures(each),
+                "proven": (path, value) not in left or found.proven(each, left[path, value]),
+            }
             for (path, value), each in best.by_value.items()
         ],
         "never": [
             {"field": path, "value": value, "rejected": dict(codes.most_common())}
             for (path, value), codes in tally.by_value.items()
+            if (path, value) not in best.by_value and (path, value) not in left
+        ],
+        "unknown": [
+            {"field": path, "value": value, "at_least": _bound(bound)}
+            for (path, value), bound in left.items()
             if (path, value) not in best.by_value
         ],
         "fewest_gpus": found.fewest_gpus,
+        "fewest_at_least": found.fewest_at_least,
         "seconds": found.seconds,
     }
 
 
-def _entry(each: Candidate) -> dict[str, Any]:
-    return {**_named(each.chosen), **_figures(each)}
+def _entry(found: Plan, each: Candidate) -> dict[str, Any]:
+    return {**_named(each.chosen), **_figures(each), "proven": found.proven(each)}
+
+
+def _bound(bound: Bound) -> dict[str, float]:
+    return {"step_seconds": bound.seconds, "peak_bytes": bound.bytes}
+
+
+def _taken(each: Candidate) -> Bound:
+    seconds = each.score.step_seconds
+    return Bound(float("inf") if seconds is None else seconds, each.score.peak_bytes)
 
 
 def _named(chosen: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def print_plan(path: Path, found: Plan) -> None:
     console.rule(plain(title), align="left")
     _print_best(console, found)
     _print_tally(console, found)
+    _print_gap(console, found)
     if found.best.top:
         _print_layouts(console, "the best", found.best.top, found.best.top[0])
         _print_values(console, found)
@@ -39,7 +40,7 @@ def print_plan(path: Path, found: Plan) -> None:
             words = f"no layout is better in both time and memory ({len(few)} of {len(ordered)})"
             _print_layouts(console, words, few, found.best.top[0])
     if found.fewest_gpus is not None:
-        console.print(f"fewest GPUs, on whole nodes: {found.fewest_gpus}")
+        console.print(f"fewest GPUs, on whole nodes: {found.fewest_gpus}{_unsettled(found)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,38 @@ def _print_tally(console: Console, found: Plan) -> None:
     console.print()
 
 
+def _unsettled(found: Plan) -> str:
+    """What is said beside the fewest GPUs where fewer may do."""
+    if found.fewest_at_least == found.fewest_gpus:
+        return ""
+    return f" (whether {found.fewest_at_least} do, or a number between, was not settled)"
+
+
+def _print_gap(console: Console, found: Plan) -> None:
+    """What was not searched, and what is proven all the same."""
+    gap = found.gap
+    if gap is None:
+        return
+    console.print(
+        f"not exact: {gap.number:,} further layouts were not looked into; none of them takes less "
+        f"than {gap.least.seconds:.4g} s or {size_of(gap.least.bytes)}",
+        style="bold",
+    )
+    if found.best.top:
+        best = found.best.top[0]
+        if found.proven(best):
+            told = "proven to be the best: none of them is better"
+        elif found.best.objective == "headroom":
+            least = gap.least.bytes
+            more = best.score.peak_bytes - least
+            told = f"within {size_of(more)} of the least that any of them may hold"
+        else:
+            seconds = best.score.step_seconds or 0.0
+            told = f"at most {1 - gap.least.seconds / seconds:.1%} longer than the shortest may be"
+        console.print(f"the layout above is {told}; `auto in […]` or `auto <= N` leave less open")
+    console.print()
+
+
 def _print_layouts(
     console: Console, title: str, layouts: Sequence[Candidate], best: Candidate
 ) -> None:
@@ -126,12 +159,16 @@ def _print_values(console: Console, found: Plan) -> None:
     for name in ("step", "", "peak"):
         table.add_column(name, justify="right")
     table.add_column("seconds more, or what rejects it")
-    known = dict.fromkeys((*found.best.by_value, *found.tally.by_value))
+    left = () if found.gap is None else found.gap.values
+    known = dict.fromkeys((*found.best.by_value, *found.tally.by_value, *left))
     for path in best.chosen:
         for at in sorted((each for each in known if each[0] == path), key=_natural):
             with_it = found.best.by_value.get(at)
+            unproven = found.gap is not None and at in found.gap.values
             if with_it is not None:
                 cells = (*_figures(with_it, best), plain(_reason(with_it, best)))
+            elif unproven:
+                cells = ("", "", "", plain("not looked into"))
             else:
                 codes = [code for code, _ in found.tally.by_value[at].most_common(3)]
                 cells = ("", "", "", plain(", ".join(codes)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from parlay.compiler.planner.bound import Bound
+from parlay.compiler.planner.sets import Bound
 from parlay.compiler.planner.spelling import spelling
 
 if TYPE_CHECKING:

@@ -97,11 +97,16 @@ class Stem:
         return parallel.tp, parallel.cp, parallel.ep, parallel.etp
 
     @cached_property
-    def zeros(self) -> tuple[tuple[int, ...], int]:
-        """The ZeRO stages that may be chosen, and the most ranks that state may be cut over."""
-        parallel, ways = self.subject.parallel, self.lists["state"].ways
-        zeros = dict.fromkeys(way.get("parallel.zero", parallel.zero) for way in ways)
-        return tuple(zeros), max(way.get("parallel.shard", parallel.shard) for way in ways)
+    def zeros(self) -> Mapping[tuple[int, bool], int]:
+        """The kinds of state that may be chosen, a ZeRO stage and whether one rank alone has a
+        copy, with the most ranks that it may be cut over."""
+        parallel, found = self.subject.parallel, dict[tuple[int, bool], int]()
+        for way in self.lists["state"].ways:
+            zero = way.get("parallel.zero", parallel.zero)
+            ranks = way.get("parallel.shard", parallel.shard)
+            key = zero, ranks == 1
+            found[key] = max(found.get(key, 1), ranks)
+        return found
 
     def number(self, *decided: str) -> int:
         """How many layouts there are once the lists named are decided."""

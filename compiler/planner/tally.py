@@ -18,12 +18,13 @@ class Tally:
     """How many layouts were searched, and what became of them.
 
     `by_value` has the codes by field and value, `words` what a code that is no general rule's said
-    first.
+    first. `unsearched` are those beside, in sets that a search did not come to.
     """
 
     searched: int = 0
     legal: int = 0
     outdone: int = 0
+    unsearched: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     by_value: dict[tuple[str, str], Counter[str]] = field(
         default_factory=lambda: defaultdict(Counter)

@@ -14,10 +14,10 @@ import pytest
 from parlay.compiler import pipeline
 from parlay.compiler.checks import subject_of
 from parlay.compiler.ledger.document import ledger
-from parlay.compiler.planner import plan, spelling
-from parlay.compiler.planner.bound import Bound, Grid, Work
-from parlay.compiler.planner.search import Search, _may_scatter
-from parlay.compiler.planner.sets import Class, Core, Cut, Place, Placed
+from parlay.compiler.planner import Plan, plan, spelling
+from parlay.compiler.planner.best import Best
+from parlay.compiler.planner.search import Search, may_scatter
+from parlay.compiler.planner.sets import Bound, Core, Cut, Grid, Place, Way, Work
 from parlay.compiler.planner.space import fields, leaves
 from parlay.dsl.diagnostics import Severity
 
@@ -129,6 +129,9 @@ WIDE = {
 }
 
 
+LEFT = ("dense", "tight", "long")
+
+
 @dataclass(frozen=True)
 class Found:
     chosen: dict[str, str]
@@ -235,6 +238,62 @@ def test_best_front_and_each_value_are_those_of_brute_force(name: str, tmp_path:
         assert tally.searched == tally.legal + tally.outdone + sum(tally.rejected.values())
         assert tally.searched == sum(1 for _ in leaves(fields(found.subject), found.subject))
         assert tally.legal + tally.outdone >= len(every) >= tally.legal
+        assert found.gap is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEFT)
+def test_what_is_told_of_a_search_that_ended_early_holds(name: str, tmp_path: Path) -> None:
+    """Whatever number of sets it takes: no layout is below its bounds, and what it calls proven is
+    what the whole search finds."""
+    job = open_file(name, tmp_path)
+    every = list(brute(name, tmp_path))
+    subject = subject_of(job.phases[0])
+    whole = sum(1 for _ in leaves(fields(subject), subject))
+    early = proven = 0
+    for objective in ("step_time", "headroom"):
+        best = Best(objective, 3)
+        keys = sorted(best.key(one.seconds, one.peak) for one in every)
+        for most in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233):
+            search, best = Search(subject, most=most), Best(objective, 3)
+            search.run(best)
+            tally, gap = search.tally, search.gap
+            assert tally.searched == tally.legal + tally.outdone + tally.rejected.total()
+            assert tally.searched + tally.unsearched == whole
+            if gap is None:
+                continue
+            early += 1
+            found = Plan(job.phases[0], subject, best, tally, gap, None, None, 0.0)
+            shown = {(each.score.step_seconds, each.score.peak_bytes) for each in best.front}
+            for one in every:
+                known = any(s <= one.seconds and p <= one.peak for s, p in shown)
+                assert known or gap.below(Bound(one.seconds, one.peak))
+                for field, value in one.chosen.items():
+                    at = next(
+                        p
+                        for p in {k[0] for k in gap.values} | {k[0] for k in best.by_value}
+                        if p.endswith(f".{field}")
+                    )
+                    has = best.by_value.get((at, value))
+                    key = best.key(one.seconds, one.peak)
+                    if has is None or key < best.key(has.score.step_seconds, has.score.peak_bytes):
+                        assert best.key(*gap.values[at, value]) <= key
+            for place, each in enumerate(best.top):
+                if found.proven(each):
+                    proven += 1
+                    score = each.score
+                    assert best.key(score.step_seconds, score.peak_bytes) == keys[place]
+            for each in best.front:
+                seconds, peak = each.score.step_seconds or 0.0, each.score.peak_bytes
+                if not gap.below(Bound(seconds, peak)):
+                    assert not any(
+                        one.seconds <= seconds
+                        and one.peak <= peak
+                        and (one.seconds, one.peak) != (seconds, peak)
+                        for one in every
+                    )
+    assert early > 8
+    assert proven
 
 
 @pytest.mark.parametrize(
@@ -250,27 +309,30 @@ def test_no_legal_layout_takes_less_than_a_bound_of_any_set_it_is_in(
     job = pipeline.checked(pipeline.load(path))
     assert not job.errors
     search = Watched(subject_of(job.phases[0]))
-    subject = search.subject
-    every = [each for stem in search._stems(0, {}, subject) for each in search._grids(stem)]
+    every = [each for stem in search.stems.every() for each in search._grids(stem)]
     assert len(every) > 5
     random, seen = Random(7), 0
     for _, grid in random.choices(every, k=number):
-        works = [each for found in search._works_of(grid.stem).values() for each in found]
-        work, placed = random.choice(works), search._placed(grid)
-        if not placed.classes:
+        works = [each for found in search.grids.works(grid.stem).values() for each in found]
+        work = random.choice(works)
+        ways = [each for each in search.placing.ways(grid.stem) if each.layout is not None]
+        if not ways:
             continue
-        held = random.choice(placed.classes)
-        place = random.choice(held.places)
+        way = random.choice(ways)
+        placed = search.placing.of(grid.stem, search.grids.subject(grid), way)
+        if not placed.places:
+            continue
+        place = random.choice(placed.places)
         method = random.choice(grid.stem.lists["method"].ways)
-        cut = Cut(Core(grid, work, grid.microbatches(work), 0), held, {})
-        whole = search._subject(cut, place, method)
+        cut = Cut(Core(grid, work, grid.microbatches(work), 0), place, method)
+        whole = search._subject(cut, method)
         chosen = {**grid.chosen, **work.chosen, **place.order, **place.state, **method}
         values = {p.rpartition(".")[2]: spelling(v) for p, v in chosen.items()}
         told = pipeline.check(path, (), {path: closed(text, values)})
         phase = told.phases[0]
         assert phase.spec == whole.spec
         codes = {each.code for each in told.errors}
-        bounds = dict(search.of(grid, work, placed, held, place))
+        bounds = dict(search.of(grid, work, way, place, method))
         code = bounds.pop("code", None)
         if code is not None:
             assert code in codes, (values, codes)
@@ -289,25 +351,34 @@ def test_no_legal_layout_takes_less_than_a_bound_of_any_set_it_is_in(
 class Watched(Search):
     """A search whose bounds can be asked one by one."""
 
-    def of(self, grid: Grid, work: Work, placed: Placed, held: Class, place: Place) -> Any:
-        bounds, stem = self._bounds, grid.stem
-        m, scattered = grid.microbatches(work), _may_scatter(stem)
-        code = self.asking.of("work", self._subject_of(grid))(work.chosen)
+    def of(self, grid: Grid, work: Work, way: Way, place: Place, method: Any) -> Any:
+        times, weights, stem = self.times, self.weights, grid.stem
+        m, scattered = grid.microbatches(work), may_scatter(stem)
+        code = self.asking.of("work", self.grids.subject(grid))(work.chosen)
         if code is not None:
             yield "code", code
             return
-        least = bounds.least_state(grid)
-        few = [found[0] for found in self._works_of(stem).values()]
-        kept = min(max(bounds.of_one(grid, each)) for each in few)
-        yield "grid", Bound(bounds.of_grid(grid, few, scattered=scattered), least + kept)
-        kept = bounds.activations(grid, work, m)
-        yield "core", Bound(bounds.seconds(grid, work, m, scattered=scattered), least + kept)
-        kept += bounds.inside(grid, work)
-        at = id(place.order)
-        seconds = bounds.over_wires(
-            *(grid, work, m, placed.layouts[at], placed.wires[at]), zero=held.zero
+        least = weights.least_state(grid)
+        few = [found[0] for found in self.grids.works(stem).values()]
+        kept = min(max(weights.of_one(grid, each)) for each in few)
+        ways = self.placing.apart(stem)
+        yield "grid", Bound(times.of_grid(grid, few, ways, scattered=scattered), least + kept)
+        kept = weights.activations(grid, work, m)
+        ideal = times.ideal(grid, work, way, work.micro_batch, scattered=scattered)
+        yield "core", Bound(ideal, least + kept)
+        kept += weights.inside(grid, work)
+        seconds = times.of_order(grid, work, m, way, scattered=scattered)
+        yield "order", Bound(seconds, least + kept)
+        zero, shards = place.zero, place.shards
+        alone = shards.dense == 1
+        (widest,) = (
+            each for at, each in weights.widest(grid) if (at, each.dense == 1) == (zero, alone)
         )
-        yield "cut", Bound(seconds, bounds.state(grid, held.zero, held.shards) + kept)
+        core = Core(grid, work, m, 0)
+        floors = weights.floors(core, zero, widest)
+        (floor,) = (each for each in floors if each.method is method)
+        bytes_ = weights.above(grid, floor, zero, shards)
+        yield "cut", Bound(times.of_place(grid, work, m, way, place), bytes_)
 
 
 def closed(text: str, values: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,10 @@ def test_json_counts_every_layout_and_agrees_with_the_ledger(
     assert told["searched"] == told["legal"] + told["outdone"] + sum(told["rejected"].values())
     assert told["rejected"]["N201"] == 2
     best = told["best"]
-    assert set(best) == {"tp", "pp", "micro_batch", "step_seconds", "peak_bytes", "mfu", "gpus"}
+    figures = {"step_seconds", "peak_bytes", "mfu", "gpus", "proven"}
+    assert set(best) == {"tp", "pp", "micro_batch", *figures}
+    assert told["exact"] and not told["unsearched"] and told["at_least"] is None
+    assert best["proven"] and told["unknown"] == []
     for each in (best, *told["runners_up"], *told["pareto"]):
         text = OPEN.replace("auto in [1, 2, 16]", str(each["tp"]))
         text = text.replace("auto <= 2", str(each["pp"]), 1)
@@ -207,19 +211,36 @@ def test_errors_come_first(parlay: Any, file: Path) -> None:
     assert ended.out == ""
 
 
-@pytest.mark.slow
 def test_a_space_too_large_is_told_at_once(parlay: Any, tmp_path: Path) -> None:
     path = tmp_path / "wide.par"
     path.write_text(
-        'model from "llama3.1-405b"\ncluster { nodes = 2048  node from "dgx-h100" }\n'
-        "parallel { tp = auto  pp = auto  cp = auto  schedule = auto  order = auto  zero = auto\n"
-        "  shard = auto  stages = auto }\n"
-        "train { seq = 8192  micro_batch = auto  global_batch = 2048  steps = 1\n"
+        'model from "deepseek-v3"\ncluster { nodes = 360  node from "dgx-h100" }\n'
+        "parallel { tp = auto  pp = auto  cp = auto  ep = auto  etp = auto  schedule = auto\n"
+        "  order = auto  zero = auto  shard = auto  stages = auto }\n"
+        "train { seq = 8192  micro_batch = auto  global_batch = 2880  steps = 1\n"
         "  recompute = auto }\n"
     )
     ended = parlay("plan", path)
     assert ended.status == 1
-    assert "layouts, more than 20,000,000" in ended.err
+    assert "combinations, more than 100,000: say more" in ended.err
+
+
+def test_a_search_that_ends_early_tells_what_it_left(
+    parlay: Any, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = import_module("parlay.compiler.planner.plan")
+    whole = json.loads(parlay("plan", file, "--json").out)
+    monkeypatch.setattr(planned, "MOST", 4)
+    told = json.loads(parlay("plan", file, "--json").out)
+    assert not told["exact"] and told["unsearched"] > 0
+    assert told["searched"] + told["unsearched"] == whole["searched"]
+    assert told["at_least"]["step_seconds"] <= whole["best"]["step_seconds"]
+    known = {(each["field"], each["value"]) for each in whole["by_value"]}
+    unproven = {(each["field"], each["value"]) for each in told["by_value"] if not each["proven"]}
+    unknown = {(each["field"], each["value"]) for each in told["unknown"]}
+    assert unproven | unknown and not {(e["field"], e["value"]) for e in told["never"]} & known
+    shown = parlay("plan", file).out
+    assert "not exact: " in shown and "were not looked into" in shown
 
 
 def test_every_rule_that_tells_errors_judges(parlay: Any, tmp_path: Path) -> None:
