@@ -20,7 +20,10 @@ from parlay.compiler.output import write_folder
 
 MOST_RANKS: Final = 16
 """More processes than this only wait for each other on one machine."""
-NO_TORCH: Final = "this command needs torch: pip install 'parlay[torch]'"
+NO_TORCH: Final = (
+    "this command needs torch, 2.10 or later: pip install '.[torch]' in the folder that Parlay was "
+    "cloned to"
+)
 
 
 def run(file: Path, *, out: Path | None, steps: int | None, resume: bool) -> int:

@@ -134,5 +134,5 @@ def test_the_commands_that_need_no_torch(installed: Path, tmp_path: Path) -> Non
 def test_a_command_that_needs_torch_says_so(installed: Path, tmp_path: Path, command: str) -> None:
     ended = ran(installed, command, TINY, cwd=tmp_path)
     assert ended.returncode == 1
-    assert "needs torch: pip install 'parlay[torch]'" in ended.stderr
+    assert "needs torch, 2.10 or later: pip install '.[torch]'" in ended.stderr
     assert "Traceback" not in ended.stderr
