@@ -30,13 +30,15 @@ from parlay.dsl.diagnostics import Severity
 from parlay.dsl.source import Source
 from parlay.dsl.units import Dimension, Quantity
 
-MOST: Final = 25_000
-"""Sets of layouts that a search takes, a few milliseconds each; then it tells what it left."""
+WHOLE: Final = 20_000_000
+"""Layouts that are searched to the end."""
+MOST: Final = 10_000
+"""Sets of layouts that a search of more takes, some milliseconds each; then it tells its gap."""
 DEGREES: Final = 100_000
 """Sets of degrees that are listed; beyond them a file is asked to say more."""
-FEWER: Final = 2_000
-"""Sets that are taken on fewer nodes than the file's, to know whether a layout is legal there."""
-FEWEST: Final = 10_000
+FEWER: Final = 1_000
+"""Sets that such a search takes on fewer nodes than the file's, to know whether one is legal."""
+FEWEST: Final = 3_000
 """The same over all numbers of nodes."""
 ASSERT = "assert"
 """What stands for a code where a layout does not hold an `assert` of the file."""
@@ -98,9 +100,11 @@ def plan(
     def further(found: Candidate) -> Refusal | None:
         return _further(phase, found, sources, targets)
 
-    search, best = Search(subject, further, MOST), Best(objective, most)
+    large = layouts(phase) > WHOLE
+    search, best = Search(subject, further, MOST if large else None), Best(objective, most)
     search.run(best)
-    fewest = _fewest(subject, further, found=bool(best.top), settled=search.settled)
+    found, settled = bool(best.top), search.settled
+    fewest = _fewest(subject, further, found=found, settled=settled, large=large)
     return Plan(phase, subject, best, search.tally, search.gap, *fewest, perf_counter() - started)
 
 
@@ -149,7 +153,7 @@ def _further(
 
 
 def _fewest(
-    subject: Subject, further: Judge, *, found: bool, settled: bool
+    subject: Subject, further: Judge, *, found: bool, settled: bool, large: bool
 ) -> tuple[int | None, int | None]:
     """The fewest GPUs on which a layout is known to be legal, over every number of whole nodes, and
     the fewest on which one may be.
@@ -167,7 +171,7 @@ def _fewest(
     def holds(fewer: int) -> bool | None:
         """Whether a layout is legal on so many nodes; None where that is not settled."""
         nonlocal left
-        most = min(left, FEWER)
+        most = min(left, FEWER) if large else None
         search = Search(subject.with_values({"cluster.nodes": fewer}), further, most)
         one = Best("headroom", 1, first=True)
         search.run(one)

@@ -231,6 +231,7 @@ def test_a_search_that_ends_early_tells_what_it_left(
     planned = import_module("parlay.compiler.planner.plan")
     whole = json.loads(parlay("plan", file, "--json").out)
     monkeypatch.setattr(planned, "MOST", 4)
+    monkeypatch.setattr(planned, "WHOLE", 4)
     told = json.loads(parlay("plan", file, "--json").out)
     assert not told["exact"] and told["unsearched"] > 0
     assert told["searched"] + told["unsearched"] == whole["searched"]
