@@ -192,7 +192,10 @@ class _Worker:
             x = self.inbox.pop(action).requires_grad_()
         if last:
             labels = microbatch[1].to(self.device, non_blocking=True)
-        out: Tensor = self.stages[self.timeline.chunk_of(stage)](x, labels)
+        module = self.stages[self.timeline.chunk_of(stage)]
+        if not last and getattr(getattr(module, "stage", None), "head", False):
+            raise ValueError(f"stage {stage} of the pipeline has the head, and is not its last")
+        out: Tensor = module(x, labels)
         if last:
             if self.valid is None:
                 raise ValueError("the last stage needs the number of valid labels")

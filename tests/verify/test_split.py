@@ -151,7 +151,7 @@ FAULTS: dict[str, tuple[Edit, set[str]]] = {
                 stage.update(stage=1 - stage["stage"]) for stage in plan["stages"] if stage["chunk"]
             ]
         ),
-        {"stage 2 returned () in torch.float64; the pipeline sends"},
+        {"stage 2 of the pipeline has the head, and is not its last"},
     ),
 }
 
