@@ -133,9 +133,9 @@ def no_files() -> None:
     "command",
     [
         ["init", "made"],
-        ["import", "hf", "hf", "-o", "made.par"],
-        ["timeline", "job.par", "-o", "made.json"],
-        ["report", "job.par", "-o", "made.html"],
+        pytest.param(["import", "hf", "hf", "-o", "made.par"], marks=pytest.mark.slow),
+        pytest.param(["timeline", "job.par", "-o", "made.json"], marks=pytest.mark.slow),
+        pytest.param(["report", "job.par", "-o", "made.html"], marks=pytest.mark.slow),
         ["report", "job.par", "-o", "new/made/made.html"],
     ],
     ids=lambda command: command[0],
