@@ -134,5 +134,6 @@ def main() -> NoReturn:
             "PARLAY_TRACEBACK=1 shows where."
         )
         print(f"parlay: {words}", file=sys.stderr)
-        _document(words, status := 70)
+        status = 70
+        _document(words, status)
     sys.exit(status)
