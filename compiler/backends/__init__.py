@@ -90,4 +90,19 @@ def refusals(target: str, phase: Phase, beside: Sequence[str] = ()) -> Iterator[
     places = {each.span for each in told if each.severity is Severity.ERROR}
     module: Any = import_module(TARGETS[target].module)
     of_code = module.refusals(phase, *([beside] if target in STARTS_OTHERS else []))
-    yield from (each for each in of_code if each.span not in places and each not in told)
+    for each in _as_far_as_known(phase, of_code):
+        if each.span not in places and each not in told:
+            yield each
+
+
+def _as_far_as_known(phase: Phase, told: Iterator[Diagnostic]) -> Iterator[Diagnostic]:
+    """What refusals tell until they come to a field in error, whose value is None.
+
+    Such a field is told by itself, and which others a refusal reads it alone knows: it is not to
+    ask of each whether it is there.
+    """
+    try:
+        yield from told
+    except (TypeError, AttributeError):
+        if not phase.origins.broken:
+            raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -122,3 +122,27 @@ def test_half_a_job_is_told_not_emitted(
 
 def test_no_rule_of_that_name() -> None:
     assert rules.rule("B999") is None and rules.page("B999") is None
+
+
+@pytest.mark.parametrize(("tp", "hidden"), [("2", False), ("two", True)])
+def test_refusals_end_at_a_field_in_error_alone(
+    tp: str, hidden: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the compiler's own is none of the file's."""
+    from parlay.compiler.backends import torch
+
+    def broken(phase: object) -> Iterator[Diagnostic]:
+        yield from ()
+        raise TypeError("'>' not supported between instances of 'NoneType' and 'int'")
+
+    monkeypatch.setattr(torch, "refusals", broken)
+    path = tmp_path / "run.par"
+    path.write_text(
+        f'model from "llama3-8b"\ncluster {{ node from "dgx-h100" }}\nparallel {{ tp = {tp} }}\n'
+    )
+    [phase] = pipeline.load(path).phases
+    if hidden:
+        assert list(refusals("torch", phase)) == []
+    else:
+        with pytest.raises(TypeError):
+            list(refusals("torch", phase))

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
 
-from parlay.reference import model as plain  # noqa: E402
+from parlay.reference import attention  # noqa: E402
 from parlay.reference.model import Config, logits, loss_sum, shapes  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -402,7 +402,7 @@ def test_sinks() -> None:
     mask = torch.zeros(24, 24).double().masked_fill((behind < 0) | (behind >= 5), -torch.inf)
     expected, _ = theirs(x, (cos, sin), mask[None, None])
     named = {f"layers.0.attention.{name}": weight for name, weight in weights.items()}
-    ours = plain._attention(config, named, 0, x)
+    ours = attention.attention(config, named, 0, x)
     assert (ours - expected).abs().max() <= 1e-12 * expected.abs().max()
 
 

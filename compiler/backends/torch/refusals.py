@@ -204,11 +204,14 @@ def _compile(phase: Phase) -> Iterator[Diagnostic]:
     assert model is not None and train is not None
     if not train.compile:
         return
+    # A degree in error is None.
+    tp, cp, dp, pp = (each or 1 for each in (parallel.tp, parallel.cp, parallel.dp, parallel.pp))
+    splits = parallel.schedule is not None and parallel.schedule.name in SPLITTING
     beside = {
-        "parallel.tp": parallel.tp > 1,
-        "parallel.cp": parallel.cp > 1,
-        "parallel.zero": parallel.zero == 3 and parallel.dp > 1,
-        "parallel.schedule": parallel.pp > 1 and parallel.schedule.name in SPLITTING,
+        "parallel.tp": tp > 1,
+        "parallel.cp": cp > 1,
+        "parallel.zero": parallel.zero == 3 and dp > 1,
+        "parallel.schedule": pp > 1 and splits,
         "model.experts": model.experts is not None,
         "model.mla": model.mla is not None,
         "model.window": model.window is not None,

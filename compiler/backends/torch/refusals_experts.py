@@ -71,7 +71,8 @@ def expert_refusals(
             "visits of experts are counted where gradients are, and 16 bits count to 256",
             "`gradients = fp32`",
         )
-    known = None not in (parallel.zero, parallel.shard, parallel.dp, parallel.cp)
+    degrees = (parallel.tp, parallel.cp, parallel.dp, parallel.pp, parallel.ep, parallel.etp)
+    known = None not in (*degrees, parallel.zero, parallel.shard, parallel.order)
     if known and not _copies_agree(phase, parallel):
         yield refused(
             "parallel.shard",
