@@ -64,8 +64,10 @@ class Grouped(nn.Module):
         if x.dtype == torch.float64 or any(one * x.element_size() % 16 for one in at):
             pairs = zip(x.split(counts.tolist()), self.weight, strict=True)
             return torch.cat([F.linear(rows, matrix) for rows, matrix in pairs])
-        out: Tensor = _Products.apply(x, self.weight, counts)
-        return out
+        if not len(x):  # nor of none, on every GPU
+            return F.linear(x, self.weight[0])
+        matrices, ends = _Visited.apply(self.weight, counts), counts.cumsum(0).to(torch.int32)
+        return F.grouped_mm(x, matrices.transpose(1, 2), offs=ends)
 
 
 def visit(
@@ -128,39 +130,24 @@ def _inverse(order: Tensor) -> Tensor:
 # ── Rows on one rank ──────────────────────────────────────────────────────────
 
 
-class _Products(torch.autograd.Function):
-    """One grouped product of all rows. Backward: two more.
+class _Visited(torch.autograd.Function):
+    """The matrices as they are. Backward: the gradient of an expert that no row visits is zero.
 
-    The gradient of an expert that no row visits is set to zero here, and without rows nothing is
-    multiplied: some GPUs' kernels leave there what the memory held before.
+    Some GPUs' kernels of a grouped product leave there what the memory held before. The product
+    itself is torch's: it keeps what it needs before it computes, so that nothing is multiplied
+    again where what comes before it is computed again.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight, counts)
-        if not len(x):
-            return x.new_empty(0, weight.shape[1])
-        return F.grouped_mm(x, weight.transpose(1, 2), offs=_ends(counts))
+    def forward(ctx: Any, weight: Tensor, counts: Tensor) -> Tensor:
+        ctx.save_for_backward(counts)
+        return weight.view_as(weight)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        x, weight, counts = ctx.saved_tensors
-        if not len(x):
-            return torch.empty_like(x), torch.zeros_like(weight), None
-        gradient, ends = gradient.contiguous(), _ends(counts)
-        of_x = of_weight = None
-        if ctx.needs_input_grad[0]:
-            of_x = F.grouped_mm(gradient, weight, offs=ends)
-        if ctx.needs_input_grad[1]:
-            of_weight = F.grouped_mm(gradient.T, x, offs=ends)
-            of_weight.masked_fill_((counts == 0)[:, None, None], 0.0)
-        return of_x, of_weight, None
-
-
-def _ends(counts: Tensor) -> Tensor:
-    """Behind the last row of each expert, as grouped products want it."""
-    return counts.cumsum(0).to(torch.int32)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (counts,) = ctx.saved_tensors
+        return gradient.masked_fill_((counts == 0)[:, None, None], 0.0), None
 
 
 class _Biased(torch.autograd.Function):

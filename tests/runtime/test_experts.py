@@ -7,10 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from parlay.runtime import router  # noqa: E402
-from parlay.runtime.experts import Grouped, holds, visit  # noqa: E402
+from parlay.runtime.experts import Grouped, _Visited, holds, visit  # noqa: E402
 from parlay.runtime.optimizer import Steer  # noqa: E402
 from parlay.runtime.plan import Section  # noqa: E402
+from parlay.runtime.recompute import recompute  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 
 def scores(seed: int = 0, *, tokens: int = 40, count: int = 8) -> Tensor:
@@ -47,22 +49,40 @@ def test_each_row_meets_its_expert(dtype, inputs: int, outputs: int, counts: lis
         assert ((ours.double() - theirs).abs() <= limit * largest).all()
 
 
-def test_an_expert_without_rows_has_no_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On kernels that write nothing for it, as those of some GPUs do."""
-    product = torch.nn.functional.grouped_mm
-
-    def dirty(a: Tensor, b: Tensor, *, offs: Tensor) -> Tensor:
-        out = product(a, b, offs=offs)
-        if a.dim() == b.dim() == 2:
-            out[torch.diff(offs, prepend=offs.new_zeros(1)) == 0] = float("nan")
-        return out
-
-    monkeypatch.setattr("torch.nn.functional.grouped_mm", dirty)
-    grouped = Grouped(3, 8, 4)
+def test_an_expert_without_rows_has_no_gradient() -> None:
+    """Whatever a kernel leaves there: those of some GPUs write nothing."""
+    grouped, counts = Grouped(3, 8, 4), torch.tensor([2, 0, 3])
     torch.nn.init.normal_(grouped.weight)
-    grouped(torch.randn(5, 8), torch.tensor([2, 0, 3])).sum().backward()
-    assert grouped.weight.grad.isfinite().all()
-    assert grouped.weight.grad.flatten(1).any(1).tolist() == [True, False, True]
+    matrices = _Visited.apply(grouped.weight, counts)
+    left = torch.ones(3, 4, 8)
+    left[1] = float("nan")
+    matrices.backward(left)
+    assert grouped.weight.grad.flatten(1).sum(1).tolist() == [32.0, 0.0, 32.0]
+    # The product goes by it.
+    node, names = grouped(torch.randn(5, 8), counts).grad_fn, []
+    while node is not None:
+        names.append(node.name())
+        node = next((each for each, _ in node.next_functions if each is not None), None)
+    assert "_VisitedBackward" in names
+
+
+def test_nothing_is_computed_again_but_what_comes_before_the_product() -> None:
+    """What is kept is kept before the product, so that computing again ends there."""
+    grouped, counts = Grouped(2, 8, 4), torch.tensor([2, 3])
+    torch.nn.init.normal_(grouped.weight)
+    products = 0
+
+    class Counted(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):  # type: ignore[no-untyped-def]
+            nonlocal products
+            products += "grouped_mm" in str(function)
+            return function(*arguments, **(keywords or {}))
+
+    x = torch.randn(5, 8, requires_grad=True)
+    y = recompute(lambda x: grouped(torch.nn.functional.silu(x), counts), x)
+    with Counted():
+        (y * torch.ones_like(y)).sum().backward()
+    assert products == 2
 
 
 @pytest.mark.parametrize("top_groups", [1, 2, 4])
