@@ -36,7 +36,9 @@ def _adapted(sizes: Sizes, *, experts: bool) -> tuple[Saved, ...]:
     sizes = replace(sizes, kept=sizes.width)
     rows = [*_around(sizes), *_attention(sizes)]
     rows += [*(mixture(sizes) if experts else mlp(sizes)), *_low_rank(sizes, experts=experts)]
-    return tuple(frozen.kept(sizes, rows, experts=experts) if sizes.stack.libraries else rows)
+    if sizes.stack.libraries:
+        return tuple(frozen.kept(sizes, rows, experts=experts))
+    return tuple(frozen.routed(sizes, rows))
 
 
 def feed_forward_bytes(sizes: Sizes, *, experts: bool) -> int:
@@ -44,6 +46,7 @@ def feed_forward_bytes(sizes: Sizes, *, experts: bool) -> int:
     rows = [*(mixture(sizes) if experts else mlp(sizes))]
     rows += [row for row in _around(sizes) if row.name.startswith("mlp")]
     if sizes.train.lora is not None:
+        rows = [*frozen.routed(sizes, rows)]
         rows += [row for row in _low_rank(sizes, experts=experts) if row.name.endswith("mlp")]
     return sum(row.value_bytes for row in rows)
 
