@@ -131,7 +131,7 @@ FAULTS: dict[str, tuple[str, Edit, set[str]]] = {
     ),
     "slopes of other heads": (
         BLOOM,
-        replaced("model.py", "like=x).chunk(self.tp.size)[self.tp.rank]", "like=x)[:1]"),
+        replaced("model.py", "slopes.chunk(self.tp.size)[self.tp.rank]", "slopes[:1]"),
         {"loss", "gradients", "weights"},
     ),
     "positions of the wrong piece": (
